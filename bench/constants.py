@@ -1,7 +1,7 @@
-"""What does one of each thing cost? The constants of the capacity model in docs/explanation/scale.md.
+"""Measure the cost of one of each thing: the constants of the capacity model in docs/explanation/scale.md.
 
-Everything is real but the engine: PostgreSQL, Valkey, the controller, `torpor serve` as processes of their own. Bytes and
-counts can be trusted; times are of this machine and its noise. What an object store is asked for is counted in objects.py.
+Everything but the engine is real: PostgreSQL, Valkey, the controller, and `torpor serve` as separate processes. Bytes and
+counts can be trusted; times depend on this machine and its noise. Requests to an object store are counted in objects.py.
 
     python bench/constants.py [--only rows,cycles,...] [--idle-s 60] [--json]
 """
@@ -43,21 +43,18 @@ from torpor.bus.redis import Bus
 from torpor.control.controller import Controller, Listeners, MembershipView
 from torpor.control.effect_executor import EffectExecutor
 from torpor.control.events import BATCH
-from torpor.control.schedule import Intervals
 from torpor.domain.access import EVERY_SCOPE
 from torpor.domain.events import event_message
 from torpor.domain.hostnames import Hosts
 from torpor.domain.idle import UseReport
 from torpor.domain.limits import RunningLimits
 from torpor.domain.records import ArchiveKey, Marker, Survey
-from torpor.domain.retention import Retention
 from torpor.domain.shards import ALL_SHARDS, shards_of
 from torpor.domain.states import Phase, Wish
 from torpor.ports import Container, Home, Limits, ListedArchive, Program
 from torpor.proxy.use_leases import RENEW_AFTER_PART
 from torpor.service.use import UseService
-from torpor.service.wishes import Ttls, Wishes
-from torpor.settings import load
+from torpor.service.wishes import Wishes
 from torpor.store.controller_store import ControllerStore, ShardOwnership
 from torpor.store.database import Database, Role
 from torpor.store.embedded import EmbeddedPostgres
@@ -66,11 +63,11 @@ from torpor.store.gc import GcStore
 from torpor.store.migrate import migrate
 from torpor.store.service_store import ServiceStore
 from torpor.store.user_store import NewUser, User, UserStore
+from torpor.testing.defaults import DEFAULTS, tuning
 from torpor.testing.fake_runtime import FakeArchives, FakeContainer, FakeRuntime, FakeVolume, FakeWorld
 
 LIMITS = Limits(memory_bytes=2**30, processes=100)
 PROGRAM = Program("command", ("true",))
-DEFAULTS = load({})
 HOSTS = Hosts(DEFAULTS.base_url, DEFAULTS.workspace_domain)
 TERM = 1
 MILLION = 1_000_000
@@ -80,8 +77,8 @@ ALONE = 20
 SEEN = 10_000
 WOKEN = 300
 ASLEEP = 300
-COMPLETE_LOOKS = 10  # after so many a new life has read everything
-STREAMS = 100  # as many as one person may open
+COMPLETE_LOOKS = 10  # after these a new controller has read everything
+STREAMS = 100  # as many as one user may open
 
 
 @dataclass(frozen=True)
@@ -92,12 +89,12 @@ class Constant:
     how: str = ""
 
 
-# ── a database, and who writes to it ──────────────────────────────────────────────────────────────────────────────────
+# ── a database and its writers ────────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True)
 class Alone:
-    """A life of which nobody doubts that it goes on."""
+    """A controller that always counts as alive."""
 
     life: int
     shards: frozenset[int] = ALL_SHARDS
@@ -107,7 +104,7 @@ class Alone:
 
 
 class CountedRuntime(FakeRuntime):
-    """Counts how often it is looked at."""
+    """Counts how often it is observed."""
 
     def __init__(self, world: FakeWorld) -> None:
         super().__init__(world)
@@ -123,7 +120,7 @@ class Plant:
     """Service layer and controller over one database, wired as in an installation."""
 
     admin: Any
-    """A connection in neither role: what it asks is not counted."""
+    """A connection in neither role: its statements are not counted."""
     service: Database
     controller_database: Database
     store: ControllerStore
@@ -181,9 +178,15 @@ async def planted(url: str) -> AsyncIterator[Plant]:
         wishes = Wishes(
             people,
             limits=RunningLimits(per_user=2 * MILLION, overall=2 * MILLION),
-            ttls=Ttls(),
+            ttls=DEFAULTS.ttls,
             new_id=lambda: str(uuid.uuid4()),
             hint=lambda workspace_id: controller.hint(workspace_id),
+            using=UseService(
+                people,
+                new_id=lambda: str(uuid.uuid4()),
+                hint=lambda workspace_id: controller.hint(workspace_id),
+                lease_s=DEFAULTS.connection_lease,
+            ),
         )
         life = Alone(await store.join("bench", f"fake:{world.id}", expiry_s=3600))
         controller = controlling(store, runtime, life, wishes)
@@ -203,15 +206,15 @@ def controlling(store: ControllerStore, runtime: FakeRuntime, life: MembershipVi
         store,
         hands,
         life=life,
-        knobs=DEFAULTS.knobs,
-        intervals=Intervals(),
+        tuning=tuning(),
+        intervals=DEFAULTS.intervals,
         parallel=DEFAULTS.reconciler_parallel,
         listeners=listeners,
     )
 
 
 async def multiply(admin: Any, specimen: str, count: int, *, prefix: str) -> None:
-    """Workspaces that are like this one, each with an id, a name and an archive key of its own; ten to a user."""
+    """Copies of this workspace, each with its own id, name and archive key; ten to a user."""
     named = await admin.fetch(
         "SELECT column_name FROM information_schema.columns"
         " WHERE table_name = 'workspaces' AND is_generated = 'NEVER' ORDER BY ordinal_position"
@@ -226,7 +229,7 @@ async def multiply(admin: Any, specimen: str, count: int, *, prefix: str) -> Non
     }
     columns = [row["column_name"] for row in named]
     values = ", ".join(own.get(column, f"specimen.{column}") for column in columns)
-    # Neither events nor checks of what is known to be right: only the rows are wanted.
+    # No events and no checks: only the rows are needed.
     async with admin.transaction():
         await admin.execute("SET LOCAL session_replication_role = replica")
         owners = f"SELECT gen_random_uuid(), '{prefix}-' || number FROM generate_series(0, {count // 10}) AS number"
@@ -245,7 +248,7 @@ async def multiply(admin: Any, specimen: str, count: int, *, prefix: str) -> Non
 
 
 async def raise_specimens(plant: Plant) -> None:
-    """One that runs, one that stands by, one that is archived: brought there by the controller itself."""
+    """One that runs, one in STANDBY, one that is archived, all brought there by the controller."""
     for name, way in {
         "specimen-running": (),
         "specimen-standby": (Wish.STANDBY,),
@@ -261,7 +264,7 @@ async def raise_specimens(plant: Plant) -> None:
 
 
 async def size_bytes(admin: Any, table: str) -> int:
-    """With its indexes, and with what lies beside it because it is long."""
+    """With its indexes and its TOAST table."""
     return int(await admin.fetchval("SELECT pg_total_relation_size($1::text::regclass)", table))
 
 
@@ -311,7 +314,7 @@ async def _history_rows(admin: Any) -> list[Constant]:
 
 
 async def _events(plant: Plant) -> list[Constant]:
-    """From the trigger that writes them to the leader that numbers and later forgets them."""
+    """From the trigger that writes them to the leader that numbers and later removes them."""
     admin, outbox = plant.admin, Outbox(plant.controller_database)
     while (await outbox.number(TERM, limit=BATCH)).is_full:
         pass
@@ -354,7 +357,7 @@ async def _events(plant: Plant) -> list[Constant]:
 
 # ── cycles ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-# Every step by itself, from a workspace that is there already.
+# Every step by itself, from a workspace that exists already.
 STEPS: tuple[tuple[str, Wish], ...] = (
     ("start", Wish.RUNNING),
     ("stop", Wish.STANDBY),
@@ -365,7 +368,7 @@ STEPS: tuple[tuple[str, Wish], ...] = (
 
 @dataclass(frozen=True)
 class Spent:
-    """By the two roles; what the benchmark itself asks is not counted."""
+    """By the two roles; statements of the benchmark itself are not counted."""
 
     statements: float
     row_writes: float
@@ -401,7 +404,7 @@ async def spent_so_far(plant: Plant) -> Spent:
 async def spent_on(plant: Plant, names: Collection[str], wish: Wish) -> Spent:
     before = await spent_so_far(plant)
     await plant.reach(names, wish)
-    # The last look of a step may still be on its way.
+    # The last pass of a step may still be in progress.
     after = await spent_so_far(plant)
     while (again := await _a_moment_later(plant)) != after:
         after = again
@@ -432,10 +435,10 @@ async def cycles(postgres: EmbeddedPostgres) -> list[Constant]:
         for step, wish in STEPS:
             alone = [await spent_on(plant, [name], wish) for name in names[:ALONE]]
             mean = sum(alone[1:], alone[0]).per(ALONE)
-            # Not its log: what a checkpoint adds to the first write of each page would count for much.
+            # Without the log: what a checkpoint adds to the first write of each page would count for much.
             told = _told(f"{step}_alone", mean, f"by itself, mean of {ALONE}")
             found += [one for one in told if one.name.endswith(("_statements", "_database_ms", "_provider_looks"))]
-    # Only now have the sessions told the server's statistics everything.
+    # Only now have the sessions reported everything to the server's statistics.
     admin = await asyncpg.connect(url)
     share = "SELECT n_tup_hot_upd::float8 / n_tup_upd FROM pg_stat_user_tables WHERE relname = 'workspaces'"
     found.append(Constant("row_write_hot_share", await admin.fetchval(share), "", "of row writes that leave the indexes alone"))
@@ -452,7 +455,7 @@ def _told(step: str, spent: Spent, how: str) -> list[Constant]:
 
 
 async def median_ms(do: Callable[[], Awaitable[object]], *, times: int = 10) -> float:
-    """As the one who asks sees it: planning, execution, the way there and back, and reading the answer."""
+    """As the client sees it: planning, execution, network, and reading the answer."""
     taken = []
     for _ in range(times + 2):
         began = time.perf_counter()
@@ -504,13 +507,16 @@ async def _limits(people: ServiceStore) -> None:
 
 
 async def _admitted(people: ServiceStore, running: int) -> Constant:
-    """Wishes to run are admitted one after the other, so this is what a whole installation can take."""
+    """Requests to run are admitted one after the other, so this is the limit of a whole installation."""
     wishes = Wishes(
         people,
         limits=RunningLimits(per_user=2 * MILLION, overall=2 * MILLION),
-        ttls=Ttls(),
+        ttls=DEFAULTS.ttls,
         new_id=lambda: str(uuid.uuid4()),
         hint=lambda _workspace_id: None,
+        using=UseService(
+            people, new_id=lambda: str(uuid.uuid4()), hint=lambda _workspace_id: None, lease_s=DEFAULTS.connection_lease
+        ),
     )
     user = acting(User(str(uuid.uuid4()), "admin", is_admin=True))
     at_once = asyncio.Semaphore(8)
@@ -526,13 +532,15 @@ async def _admitted(people: ServiceStore, running: int) -> Constant:
 
 
 async def _slept(admin: Any, people: ServiceStore) -> Constant:
-    """The leader lets them sleep one after the other."""
+    """The leader stops them one after the other."""
     await multiply(admin, "specimen-standby", ASLEEP, prefix="s")
     then = "now() - interval '2 days'"
     ids = await admin.fetch(
         f"UPDATE workspaces SET last_access_at = {then}, phase_changed_at = {then} WHERE name LIKE 's-%' RETURNING id::text"
     )
-    using = UseService(people, new_id=lambda: str(uuid.uuid4()), hint=lambda _workspace_id: None)
+    using = UseService(
+        people, new_id=lambda: str(uuid.uuid4()), hint=lambda _workspace_id: None, lease_s=DEFAULTS.connection_lease
+    )
 
     async def nobody(_ids: Sequence[str]) -> dict[str, UseReport]:
         return {}
@@ -598,18 +606,18 @@ async def _collected(admin: Any, store: GcStore) -> list[Constant]:
     tracemalloc.stop()
     assert not compared.unknown, "all of them are known"
     return [
-        Constant("gc_candidates_ms", await median_ms(lambda: store.candidates(Retention()), times=3), "ms", how),
+        Constant("gc_candidates_ms", await median_ms(lambda: store.candidates(DEFAULTS.retention), times=3), "ms", how),
         Constant("gc_totals_ms", await median_ms(store.totals, times=3), "ms", how),
         Constant("gc_listed_bytes", peak_bytes / count, "bytes", f"of the leader's memory for each archive listed, {how}"),
         Constant("gc_list_requests_per_1000", 2 * 1000 / LISTED_AT_ONCE, "", "for 1,000 archives: two objects each"),
     ]
 
 
-# ── looks ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── reconcile passes ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def looks(postgres: EmbeddedPostgres) -> list[Constant]:
-    """What a look costs for each thing that the provider shows: every controller is shown everything."""
+    """The cost of a pass for each thing that the provider lists: every controller gets the whole list."""
     url = await fresh(postgres, "looks")
     async with planted(url) as plant:
         await raise_specimens(plant)
@@ -678,7 +686,7 @@ async def bus_costs(valkey: EmbeddedValkey) -> list[Constant]:
     found = []
 
     async def grown_by(do: Callable[[], Awaitable[object]]) -> tuple[float, float]:
-        """Bytes of memory and microseconds of the server's processor, for each."""
+        """Bytes of memory and microseconds of the server's CPU, for each."""
         before, cpu_before_s = await used_memory(bus), await used_cpu_s(bus)
         await do()
         return (await used_memory(bus) - before) / ROWS, (await used_cpu_s(bus) - cpu_before_s) / ROWS * 1e6
@@ -751,7 +759,7 @@ class Node:
 async def processes(postgres: EmbeddedPostgres, valkey: EmbeddedValkey, folder: Path, idle_s: float) -> list[Constant]:
     url = await fresh(postgres, "processes")
     engine_socket = folder / "engine.sock"
-    engine = subprocess.Popen(  # noqa: ASYNC220 - nobody else waits meanwhile
+    engine = subprocess.Popen(  # noqa: ASYNC220 - no other task waits meanwhile
         [sys.executable, "-m", "torpor.testing.fake_engine", str(engine_socket), "--while-stdin"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -790,7 +798,7 @@ async def processes(postgres: EmbeddedPostgres, valkey: EmbeddedValkey, folder: 
 
 
 async def _statements_per_s(admin: Any, window_s: float) -> float:
-    """Of everybody but ourselves, once the beginnings are over."""
+    """Of all processes but this one, after their start."""
     await asyncio.sleep(7)
     counted = (
         "SELECT coalesce(sum(calls), 0)::float8 FROM pg_stat_statements"
@@ -803,7 +811,7 @@ async def _statements_per_s(admin: Any, window_s: float) -> float:
 
 
 async def _stream_bytes(url: str, node: Node) -> Constant:
-    """With the front before it, as a client meets it."""
+    """Through the front, as a client connects."""
     database = await Database.open(url, Role.SERVICE)
     token = new_token()
     async with UserStore(database).writing() as writing:
@@ -831,7 +839,7 @@ async def _stream_bytes(url: str, node: Node) -> Constant:
     return Constant("stream_bytes", (after - before) / STREAMS, "bytes", f"of memory in an API process, each of {STREAMS} idle")
 
 
-# ── what the code and the settings say ────────────────────────────────────────────────────────────────────────────────
+# ── constants of code and settings ────────────────────────────────────────────────────────────────────────────────────
 
 
 async def said() -> list[Constant]:
@@ -850,7 +858,7 @@ async def said() -> list[Constant]:
     ]
 
 
-# ── all of it ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the whole benchmark ───────────────────────────────────────────────────────────────────────────────────────────────
 
 PARTS = ("said", "bus", "rows", "cycles", "looks", "processes", "million")
 

@@ -1,8 +1,8 @@
-"""What does an idle tick cost, and how fast do many wishes come true?
+"""Measure the cost of an idle reconcile pass, and how fast many requests are carried out.
 
-With nothing to do: the time of one look, the SQL statements it sends, the rows it writes and the memory it keeps, over 1,000
-to 100,000 workspaces on a fake runtime and a real PostgreSQL. No row may be written, and the statements may not depend on how
-many there are. Then 5,000 sleepers are wished awake at once.
+While idle: the time of one pass, its SQL statements, the rows it writes and the memory it keeps, over 1,000 to 100,000
+workspaces on a fake runtime and a real PostgreSQL. No row may be written, and the statements may not depend on the number of
+workspaces. Then 5,000 stopped workspaces are requested to run at once.
 
     python bench/control.py [--looks 20] [--wishes 5000] [--json]
 """
@@ -28,21 +28,21 @@ import structlog
 from torpor.accounts import AuthMethod, Caller
 from torpor.control.controller import Controller
 from torpor.control.effect_executor import EffectExecutor
-from torpor.control.schedule import Intervals
 from torpor.domain.access import EVERY_SCOPE
 from torpor.domain.limits import RunningLimits
 from torpor.domain.records import Marker
 from torpor.domain.shards import ALL_SHARDS
 from torpor.domain.states import Wish
-from torpor.domain.tuning import Tuning
 from torpor.ports import Container, Home, Limits, Program
-from torpor.service.wishes import Ttls, Wishes
+from torpor.service.use import UseService
+from torpor.service.wishes import Wishes
 from torpor.store.controller_store import MOST_AT_ONCE, ControllerStore
 from torpor.store.database import Database, Role
 from torpor.store.embedded import EmbeddedPostgres
 from torpor.store.migrate import migrate
 from torpor.store.service_store import ServiceStore
 from torpor.store.user_store import UserStore
+from torpor.testing.defaults import DEFAULTS, tuning
 from torpor.testing.fake_runtime import FakeArchives, FakeContainer, FakeRuntime, FakeVolume, FakeWorld
 
 LIMITS = Limits(memory_bytes=2**30, processes=100)
@@ -53,7 +53,7 @@ COLUMNS = (
 )
 
 
-# (workspaces, awake, standing by); the others are archived.
+# (workspaces, running, in STANDBY); the others are archived.
 SHAPES = (
     (1_000, 1_000, 0),
     (10_000, 10_000, 0),
@@ -82,7 +82,7 @@ class Result:
     statements_per_look: float
     rows_written: int
     read_everything_ms: float
-    """All looks of a new life until everything that has something to be watched was read."""
+    """All passes of a new controller until it has read every workspace that needs watching."""
     bytes_per_watched: int
 
 
@@ -91,13 +91,13 @@ class Converged:
     wishes: int
     accepted_s: float
     converged_s: float
-    """From the first wish to the last workspace that runs."""
+    """From the first request to the last workspace that runs."""
     looks: int
     statements: int
 
 
 async def populate(url: str, world: FakeWorld, count: int, awake: int, standby: int) -> None:
-    """So many run and stand by, the others are archived; rows and world agree."""
+    """Create workspaces that run, that are in STANDBY, and others that are archived; rows and world agree."""
     connection = await asyncpg.connect(url)
     owner = uuid.uuid4()
     await connection.execute("TRUNCATE workspaces, users CASCADE")
@@ -136,7 +136,7 @@ async def populate(url: str, world: FakeWorld, count: int, awake: int, standby: 
 
 
 async def versions(url: str) -> int:
-    """The sum of all row versions: what PostgreSQL itself knows of writes."""
+    """The sum of all row versions: PostgreSQL's own count of writes."""
     connection = await asyncpg.connect(url)
     try:
         return int(await connection.fetchval("SELECT sum(version) FROM workspaces"))
@@ -148,11 +148,11 @@ async def controlling(database: Database, world: FakeWorld, parallel: int = 8) -
     store = ControllerStore(database, provider="fake")
     hands = EffectExecutor(FakeRuntime(world), FakeArchives(world), lambda _workspace: PROGRAM, LIMITS)
     life = Life(await store.join("bench", "fake:bench", expiry_s=3600, exclusive=True))
-    return Controller(store, hands, life=life, knobs=Tuning(), intervals=Intervals(), parallel=parallel)
+    return Controller(store, hands, life=life, tuning=tuning(), intervals=DEFAULTS.intervals, parallel=parallel)
 
 
 async def settled(controller: Controller, watched: int) -> None:
-    """As many looks as a new life needs to have read everything, and to have seen what it wrote."""
+    """As many passes as a new controller needs to have read everything, and to have seen what it wrote."""
     for _ in range(watched // MOST_AT_ONCE + 3):
         await controller.look()
 
@@ -172,7 +172,7 @@ async def measure(url: str, count: int, awake: int, standby: int, looks: int) ->
     world = FakeWorld()
     await populate(url, world, count, awake, standby)
     database = await Database.open(url, Role.CONTROLLER)
-    # The first looks write down what was never observed before; from then on nothing changes.
+    # The first passes save first observations; after that no row changes.
     await settled(await controlling(database, world), awake + standby)
     versions_before = await versions(url)
     controller = await controlling(database, world)
@@ -205,7 +205,7 @@ async def measure(url: str, count: int, awake: int, standby: int, looks: int) ->
 
 
 async def converge(url: str, count: int) -> Converged:
-    """So many that stand by are wished awake at once, through the service layer."""
+    """This many workspaces in STANDBY are requested to run at once, through the service layer."""
     world = FakeWorld()
     await populate(url, world, count, awake=0, standby=count)
     database, service_database = await Database.open(url, Role.CONTROLLER), await Database.open(url, Role.SERVICE)
@@ -219,9 +219,10 @@ async def converge(url: str, count: int) -> Converged:
     wishes = Wishes(
         service,
         limits=RunningLimits(per_user=count, overall=count),
-        ttls=Ttls(),
+        ttls=DEFAULTS.ttls,
         new_id=lambda: str(uuid.uuid4()),
         hint=controller.hint,
+        using=UseService(service, new_id=lambda: str(uuid.uuid4()), hint=controller.hint, lease_s=DEFAULTS.connection_lease),
     )
     sent_before, looks_before = database.statements, controller.tally.looks
     began = time.perf_counter()

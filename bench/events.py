@@ -1,10 +1,9 @@
-"""How many events a second reach their readers, and how soon?
+"""Measure how many events a second reach their readers, and how soon.
 
 From the UPDATE in PostgreSQL to the line of a `text/event-stream`: trigger, notify, numbering, bus, fan-out, HTTP. Everything
-but the database and the bus runs in this one process: leader, API and the readers as well, so an installation has more to give.
-
-And what does telling cost those who write? Commits of one row each, by so many writers at once: as it is, without the notify
-(PostgreSQL lets only one transaction at a time commit that notifies), and without any trigger.
+but the database and the bus runs in this one process, the readers included, so an installation can do more. It also measures
+what events cost the writers. Commits of one row each, by several writers at once: as it is, without the notify (PostgreSQL lets
+only one transaction at a time commit that notifies), and without any trigger.
 
     python bench/events.py [--changes 10000] [--streams 1,100,1000] [--writers 1,8,32] [--json]
 """
@@ -41,13 +40,14 @@ from torpor.bus.feed import RedisFeed
 from torpor.bus.login_throttle import Throttle
 from torpor.bus.redis import Bus
 from torpor.bus.revocations import Revocations
+from torpor.bus.usage import RedisUsageSeries
 from torpor.control.duties import run_duty
 from torpor.control.events import EventPublisher
 from torpor.domain.access import EVERY_SCOPE
 from torpor.domain.hostnames import Hosts
 from torpor.domain.limits import RunningLimits
-from torpor.domain.retention import Retention
-from torpor.service.wishes import Ttls, Wishes
+from torpor.service.use import UseService
+from torpor.service.wishes import Wishes
 from torpor.store.database import Database, Role
 from torpor.store.embedded import EmbeddedPostgres
 from torpor.store.events import EventStore, Outbox
@@ -55,6 +55,7 @@ from torpor.store.gc import GcStore
 from torpor.store.migrate import migrate
 from torpor.store.service_store import ServiceStore
 from torpor.store.user_store import NewUser, UserStore
+from torpor.testing.defaults import DEFAULTS
 from torpor.testing.fake_runtime import FakeArchives, FakeRuntime, FakeWorld
 
 HOSTS = Hosts("http://localhost:8080", "localhost")
@@ -71,7 +72,7 @@ class Result:
     streams: int
     changes: int
     written_per_s: float
-    """By UPDATEs of 100 rows each, as a controller persists them."""
+    """By UPDATEs of 100 rows each, as a controller saves them."""
     events_per_s: float
     """From the first UPDATE until the last stream has the last event."""
     lines_per_s: float
@@ -85,11 +86,11 @@ class Result:
 class Cost:
     writers: int
     commits_per_s: float
-    """Each of a change that is told."""
+    """Each commit has a change that makes an event."""
     without_notify_per_s: float
     without_trigger_per_s: float
     notify_ratio: float
-    """With it to without it, the median of rounds that took turns."""
+    """With it to without it, the median of rounds in turn."""
     trigger_ratio: float
 
 
@@ -143,7 +144,7 @@ async def measure(connection: Any, path: Path, tokens: list[str], streams: int, 
     readers = await open_readers(path, tokens, streams)
 
     async def last_id() -> int:
-        # Every change gets the next id, so what the last one will be is known before it is published.
+        # Every change gets the next id, so the last id is known before it is published.
         waiting = "SELECT last_id + (SELECT count(*) FROM outbox WHERE event_id IS NULL) FROM event_counter"
         return int(await connection.fetchval(waiting))
 
@@ -189,7 +190,7 @@ async def commits_per_s(connections: list[Any]) -> float:
 
 
 async def cost(url: str, writers: int) -> Cost:
-    """Of a database that keeps what is committed, with one who listens, as the leader does."""
+    """For a database that keeps commits, with one listener, as the leader is."""
     async with contextlib.AsyncExitStack() as stack:
         connections = [await asyncpg.connect(url) for _ in range(writers + 1)]
         for connection in connections:
@@ -219,7 +220,7 @@ async def cost(url: str, writers: int) -> Cost:
 
 @contextlib.asynccontextmanager
 async def product(folder: Path, postgres: EmbeddedPostgres, people_count: int) -> AsyncIterator[tuple[Any, Path, list[str]]]:
-    """A connection to write with, the API's socket, and the tokens of so many people."""
+    """A connection to write with, the API's socket, and the tokens of the users."""
     async with contextlib.AsyncExitStack() as stack:
         valkey = await stack.enter_async_context(EmbeddedValkey(folder / "valkey"))
         service = await Database.open(postgres.dsn, Role.SERVICE)
@@ -231,7 +232,7 @@ async def product(folder: Path, postgres: EmbeddedPostgres, people_count: int) -
         connection = await asyncpg.connect(postgres.dsn)
         stack.push_async_callback(connection.close)
 
-        accounts = Accounts(UserStore(service), Revocations(bus), Throttle(bus))
+        accounts = Accounts(UserStore(service), Revocations(bus), Throttle(bus), session_ttl_s=DEFAULTS.session_ttl)
         tokens = []
         for number in range(people_count):
             tokens.append(new_token())
@@ -249,9 +250,12 @@ async def product(folder: Path, postgres: EmbeddedPostgres, people_count: int) -
         wishes = Wishes(
             ServiceStore(service),
             limits=RunningLimits(per_user=0, overall=0),
-            ttls=Ttls(),
+            ttls=DEFAULTS.ttls,
             new_id=lambda: str(uuid.uuid4()),
             hint=lambda _: None,
+            using=UseService(
+                ServiceStore(service), new_id=lambda: str(uuid.uuid4()), hint=lambda _: None, lease_s=DEFAULTS.connection_lease
+            ),
         )
 
         async def nothing() -> dict[str, Any]:
@@ -264,7 +268,8 @@ async def product(folder: Path, postgres: EmbeddedPostgres, people_count: int) -
             Health(nothing, nothing),
             hosts=HOSTS,
             events=EventSources(EventStore(service), feed, 30),
-            gc=GcSources(GcStore(service), FakeArchives(FakeWorld()), Retention()),
+            gc=GcSources(GcStore(service), FakeArchives(FakeWorld()), DEFAULTS.gc_policy),
+            usage=RedisUsageSeries(bus),
         )
         path = folder / "api.sock"
         server = uvicorn.Server(uvicorn.Config(app, uds=str(path), log_level="error", lifespan="off", backlog=4096))

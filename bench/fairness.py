@@ -1,8 +1,8 @@
-"""How long does a wake take while another user's sparse homes are being archived?
+"""Measure how long a wake takes while another user's sparse homes are archived.
 
-The product as `torpor up` starts it, with two users. One has homes of nothing but a hole, each of which costs minutes of CPU
-time, and archives all of them at once. The other wakes workspaces: from STANDBY, and from ARCHIVED with a home of a few MB.
-Measured is the time from the wish to RUNNING.
+The product as `torpor up` starts it, with two users. One has sparse homes without data, each of which costs minutes of CPU
+time, and archives all of them at once. The other wakes workspaces: from STANDBY, and from ARCHIVED with a home of a few MB. The
+time from the request to RUNNING is measured.
 
     python bench/fairness.py [--sparse 0,2,10] [--hole-gib 60] [--wakes 5] [--json]
 """
@@ -119,7 +119,7 @@ def measure(sparse_homes: int, hole_bytes: int, wakes: int) -> Result:
         for one in archived:
             until(api, one, is_at("ARCHIVED"))
         make(api, "standby")
-        # The first start warms the machine up, and is not counted.
+        # The first start warms up the machine and is not counted.
         wake(api, "standby")
         sparse = [f"sparse-{number}" for number in range(sparse_homes)]
         for one in sparse:

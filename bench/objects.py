@@ -1,6 +1,6 @@
-"""How often is an object store asked for a home that sleeps and wakes, and for what?
+"""Count the requests to an object store for a home that is archived and restored.
 
-The real jobs, over as much of S3 as an archive needs, on the loopback interface.
+The real jobs, with as much of S3 as an archive needs, on the loopback interface.
 
     python bench/objects.py [--home-mb 10,1000] [--json]
 """
@@ -33,7 +33,7 @@ ENDED = "<CompleteMultipartUploadResult><ETag>e</ETag></CompleteMultipartUploadR
 
 
 class CountedStore:
-    """Objects as files; every request is counted by what it was for."""
+    """Objects as files; every request is counted by its purpose."""
 
     def __init__(self, folder: Path) -> None:
         self.requests: Counter[str] = Counter()
@@ -127,7 +127,7 @@ class CountedStore:
 
     @contextlib.contextmanager
     def counting(self) -> Iterator[Counter[str]]:
-        """What is asked in here."""
+        """The requests within the `with` block."""
         self.requests = Counter()
         yield self.requests
 
@@ -168,7 +168,7 @@ class Result:
     objects: int
     archive_write_requests: int
     archive_read_requests: int
-    """All of it is read back."""
+    """The whole archive is read back."""
     restore_read_requests: int
     archive_s: float
     restore_s: float
@@ -196,7 +196,7 @@ async def slept_and_woken(store: CountedStore, home: Path, back: Path, home_mb: 
         archive_s = time.perf_counter() - began
     with store.counting() as restored:
         began = time.perf_counter()
-        # As the controller does it: is the archive there, then fill the home.
+        # As the controller does it: check that the archive is there, then fill the home.
         await archives.manifest_root(key)
         await run_at(back, archives.unpack_job(key))
         restore_s = time.perf_counter() - began

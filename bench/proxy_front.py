@@ -1,7 +1,7 @@
-"""How does our front run beside its peers: in a process of its own, with routing and authentication on?
+"""Run our front beside its peers, in its own process, with routing and authentication.
 
-The gate here does what the product's does for somebody it knows and a workspace that is awake: the host is looked up, the
-token's digest is looked up, and whether its owner may come in. `--product` of bench/proxy.py measures the product's own.
+The gate here does what the product's gate does for a known user and a running workspace: it looks up the host and the token's
+digest, and checks that the user has access. `--product` of bench/proxy.py measures the product's own gate.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ SORRY = Reply(502, RequestOutcome.NO_ANSWER)
 
 
 class KnownGate:
-    """Knows one workspace and one visitor."""
+    """Knows one workspace and one user."""
 
     def __init__(self, port: int, upstream: Address, name: str, token: str) -> None:
         self._destination = lru_cache(maxsize=4096)(Hosts(f"http://localhost:{port}", "localhost").destination)

@@ -1,12 +1,12 @@
-"""How fast is the sort beside its peers, how much memory does it need, and does it clear its bars?
+"""Measure the speed and memory of the sort beside its peers, and compare them with the bars.
 
-Everybody gets the same records in one run: `cp` and `dd` as floors, GNU sort on the ASCII variant, DuckDB, Polars and Ray Data
-on Arrow and Parquet that were prepared before, the last three in an environment of their own (build/bench-venv, from
-pins/bench.txt). First each runs once to have its result checked and its memory watched; then come the rounds, in each of which
-all run one after the other, and each ratio is taken within a round. Before each run the last output is removed, the disk is
-synced and the input is read once: that is not counted. Of a command the whole process counts; of a library only from the
-first call to the written output, not its import. Long lines, 111 MB in 200 of them, are sorted beside GNU sort alone. Nothing
-is asserted; what is missing is said aloud and done without.
+All contenders get the same records in one run: `cp` and `dd` as floors, GNU sort on the ASCII variant, DuckDB, Polars and Ray
+Data on Arrow and Parquet that were prepared before, the last three in their own environment (build/bench-venv, from
+pins/bench.txt). First each runs once, with its result checked and its memory watched. Then come the rounds: in each, all run
+one after the other, and each ratio is taken within a round. Before each run the last output is removed, the disk is synced and
+the input is read once; that is not counted. Of a command the whole process counts; of a library only the time from the first
+call to the written output, not its import. Long lines, 111 MB in 200 of them, are sorted beside GNU sort alone. Nothing is
+asserted. Missing contenders are reported and skipped.
 
     python bench/sort.py [--gb 2] [--rounds 5] [--only memory,cp,...] [--tables] [--deep] [--folder DIR] [--json]
 """
@@ -74,12 +74,12 @@ PR_SET_CHILD_SUBREAPER = 36
 
 
 def adopt_orphans() -> None:
-    """Whatever a contender leaves behind becomes a child of ours: it is seen, counted and ended."""
+    """Processes that a contender leaves become children of this one, so that they are counted and ended."""
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def descendants() -> dict[int, float]:
-    """All below us, with the seconds of CPU that each took itself."""
+    """All processes below this one, with the CPU seconds of each."""
     parents: dict[int, int] = {}
     seconds: dict[int, float] = {}
     for entry in os.scandir("/proc"):
@@ -103,7 +103,7 @@ def end_all() -> None:
 
 
 def reap_orphans() -> float:
-    """The CPU seconds of those that were left behind, after some time to end by themselves."""
+    """The CPU seconds of processes that were left, after some time to end by themselves."""
     seconds, patience = 0.0, time.monotonic() + 10
     while True:
         try:
@@ -119,7 +119,7 @@ def reap_orphans() -> float:
 
 
 def busy_s() -> float:
-    """What all cores together have worked since the machine started, and what its host took away."""
+    """The CPU seconds of all cores since the machine started, and what its host took away."""
     user, nice, system, _idle, _wait, interrupts, soft, steal = map(
         int, Path("/proc/stat").read_text(encoding="ascii").splitlines()[0].split()[1:9]
     )
@@ -133,7 +133,7 @@ def own_cpu_s() -> float:
 
 @dataclass(frozen=True, slots=True)
 class Instant:
-    """Looking takes a while itself: what follows counts from `after`, what went before until `before`."""
+    """Reading the counters takes a while: what follows counts from `after`, what went before counts until `before`."""
 
     before: float
     busy: float
@@ -143,7 +143,7 @@ class Instant:
 
 
 class Tally:
-    """Keeps the CPU time of those that end meanwhile: Ray's workers do, and nobody is told what they took."""
+    """Keeps the CPU time of processes that end during the run, such as Ray's workers; the kernel does not report it to us."""
 
     def __init__(self) -> None:
         self._seconds: dict[int, float] = {}
@@ -177,13 +177,13 @@ class Cost:
     wall_s: float
     cpu_s: float
     others_cores: float
-    """Cores that were busy with something else meanwhile; the kernel's own writing is in it."""
+    """Cores that were busy with other work during the run, including the kernel's own writing."""
 
 
 @dataclass(slots=True)
 class Peak:
     own_mb: float = 0.0
-    """Anonymous and shared memory of the whole tree; pages shared by several count once."""
+    """Anonymous and shared memory of the whole tree; pages shared by several processes count once."""
     mapped_mb: float = 0.0
     """With mapped files, which the kernel may drop."""
     first_mb: float = 0.0
@@ -191,7 +191,7 @@ class Peak:
 
 
 class Watch:
-    """Looks at the memory of the tree, again and again; too dear for runs whose time counts."""
+    """Reads the memory of the tree repeatedly; too expensive for runs whose time counts."""
 
     def __init__(self, first: int) -> None:
         self.first = first
@@ -209,7 +209,7 @@ class Watch:
 
     def _look(self) -> None:
         took = 0.0
-        # Looking at gigabytes takes long; it must not become what the machine is busy with.
+        # Reading the maps of gigabytes takes long, and must not become the main load of the machine.
         while not self._over.wait(max(WATCH_S, 10 * took)):
             began = time.perf_counter()
             own = mapped = 0.0
@@ -232,11 +232,11 @@ def proportional_mb(pid: int) -> dict[str, float]:
 
 
 class ItFailed(Exception):
-    """A contender did not do its work; the message says what it said."""
+    """A contender failed; the message is its own."""
 
 
 def run(command: Sequence[str], environment: Mapping[str, str], watched: bool) -> tuple[Cost, Peak]:
-    """What it costs from start to end, or between the lines `begin` and `end` if it prints them."""
+    """The cost from start to end, or between the lines `begin` and `end` if it prints them."""
     with tempfile.TemporaryFile() as errors, contextlib.ExitStack() as stack:
         tally = stack.enter_context(Tally())
         began, ended = instant(tally), None
@@ -270,12 +270,12 @@ def run(command: Sequence[str], environment: Mapping[str, str], watched: bool) -
     return Cost(wall_s, cpu_s, max(0.0, others / wall_s)), watch.peak if watch else Peak()
 
 
-# ── records: where they lie, and whether they are the same and in order ───────────────────────────────────────────────
+# ── records ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The data of one size, and where outputs go."""
+    """The data of one size, and the folder of the outputs."""
 
     folder: Path
     gb: float
@@ -317,7 +317,7 @@ class Place:
         return self.outputs / "records"
 
     def empty(self) -> None:
-        """No output, no page that waits to be written: nobody pays for the one before."""
+        """Remove the output and sync the disk, so that no contender pays for the one before."""
         shutil.rmtree(self.outputs, ignore_errors=True)
         self.outputs.mkdir(parents=True)
         os.sync()
@@ -388,7 +388,7 @@ def make_long_lines(path: Path) -> None:
 
 
 def make_records(place: Place, ascii_variant: bool) -> None:
-    """By the product; where it cannot, random records of the same form."""
+    """Made by the product; if it cannot, random records of the same form."""
     path = place.ascii if ascii_variant else place.raw
     words = [*PRODUCT, "generate", str(place.records), str(path), *(["--ascii"] if ascii_variant else [])]
     if subprocess.run(words, capture_output=True, check=False).returncode == 0:
@@ -414,7 +414,7 @@ class Contender:
     command: Callable[[Place], list[str]]
     reads: Callable[[Place], Path | None] = lambda place: place.raw
     peer: str | None = None
-    """What must be in the environment of the peers."""
+    """The package that must be in the environment of the peers."""
     sorts: bool = True
     writes: bool = True
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -466,7 +466,7 @@ def ample_bytes(_: Place) -> int:
 
 
 ALL = ("--min-share", "0")
-"""As many workers as the label says, however small the data is."""
+"""As many workers as the label says, also for small data."""
 
 
 def long_lines(place: Place) -> Path:
@@ -504,7 +504,7 @@ CONTENDERS: dict[str, Contender] = {
         gnu("gnu-external", "GNU sort, whole line, memory a sixteenth of the data", lambda place: place.sixteenth),
         library("duckdb-arrow", "DuckDB, Arrow to Arrow", "duckdb-arrow", "duckdb", ample_bytes),
         library("duckdb-parquet", "DuckDB, Parquet to Parquet", "duckdb-parquet", "duckdb", ample_bytes),
-        # With a sixteenth it gives up.
+        # With a sixteenth it fails.
         library(
             "duckdb-limited",
             "DuckDB, Parquet, memory limit a quarter of the data",
@@ -545,7 +545,7 @@ COMPARED = tuple(name for name in CONTENDERS if not name.startswith("workers-") 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """At least so many times as fast as the other, or at most so many times as long; one of the two is said."""
+    """At least so many times as fast as the other, or at most so many times as long; one of the two is given."""
 
     ours: str
     other: str
@@ -597,7 +597,7 @@ GROWTH_AT_MOST = 1.5
 # ── the environment of the peers ──────────────────────────────────────────────────────────────────────────────────────
 
 PACKAGES = {"duckdb": ("pyarrow", "duckdb"), "polars": ("pyarrow", "polars"), "ray": ("ray[data]",)}
-"""Ray Data brings pyarrow along; the records are prepared with it for all."""
+"""Ray Data installs pyarrow too; the records are prepared with it for all."""
 
 
 def ensure_environment(wanted: Collection[str]) -> dict[str, str]:
@@ -630,7 +630,7 @@ def ensure_environment(wanted: Collection[str]) -> dict[str, str]:
 
 @dataclass(slots=True)
 class Results:
-    """Of all contenders on one size of data; a round in which one failed has no cost of it."""
+    """The results of all contenders on one size of data; a round in which one failed has no cost for it."""
 
     gb: float
     peaks: dict[str, Peak] = field(default_factory=dict)
@@ -649,7 +649,7 @@ class Results:
 
 
 def prepare(place: Place, chosen: Sequence[Contender]) -> dict[Path, Seen]:
-    """What these contenders read, and what is in it."""
+    """Prepare what these contenders read, and describe it."""
     place.folder.mkdir(parents=True, exist_ok=True)
     make_records(place, ascii_variant=False)
     if any(one.reads(place) == place.ascii for one in chosen):
@@ -669,13 +669,13 @@ def prepare(place: Place, chosen: Sequence[Contender]) -> dict[Path, Seen]:
 
 
 def need_bytes(place: Place, chosen: Sequence[Contender]) -> int:
-    """Of disk: the inputs, Arrow and Parquet being two, and twice the data for an output and what was spilled before it."""
+    """Disk space: the inputs (Arrow and Parquet are two), and twice the data for an output and its spilled runs."""
     inputs = {reads for one in chosen if (reads := one.reads(place))} | {place.raw}
     return place.records * RECORD * (len(inputs) + (place.tables in inputs) + 2)
 
 
 def complaint(one: Contender, place: Place, source: Seen) -> str | None:
-    """Are all records there, and in order?"""
+    """Whether all records are there and in order; the fault as text, or None."""
     if not one.writes:
         return None
     if one.peer:
@@ -695,7 +695,7 @@ def complaint(one: Contender, place: Place, source: Seen) -> str | None:
 
 
 def play(place: Place, names: Sequence[str], rounds: int, results: Results) -> None:
-    """One run of each that is checked and watched, then the rounds; what was measured stays if it is stopped."""
+    """One run of each that is checked and watched, then the rounds. Measured results stay if it is stopped."""
     chosen = [CONTENDERS[name] for name in names]
     need, free = need_bytes(place, chosen), shutil.disk_usage(place.folder.parent).free
     if free < need:
@@ -719,7 +719,7 @@ def play(place: Place, names: Sequence[str], rounds: int, results: Results) -> N
         for number in range(rounds):
             costs: dict[str, Cost] = {}
             results.rounds.append(costs)
-            # Each time another one is first, so that nobody always comes after the same.
+            # Each round begins with another one, so that no contender always runs after the same.
             turn = number * len(able) // max(1, rounds)
             for one in able[turn:] + able[:turn]:
                 try:
@@ -738,7 +738,7 @@ def go(one: Contender, place: Place, watched: bool) -> tuple[Cost, Peak]:
     return run(one.command(place), one.environment, watched)
 
 
-# ── what is shown ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── tables ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -798,7 +798,7 @@ def bar_table(results: Results) -> str:
 
 
 def size_table(all_results: Sequence[Results]) -> str:
-    """The last column is the memory of the process that was started; under `run` the master is in it or beside it."""
+    """The last column is the memory of the process that was started; for `run` it includes the master."""
     names = ("memory", "external", "four")
     head = ["GB", "`cp` s", *(f"{name} s (of `cp`)" for name in names), *(f"{name} peak MB" for name in names)]
     rows = []
@@ -839,7 +839,7 @@ def machine(versions: Mapping[str, str]) -> str:
     return f"{hardware}; {', '.join(told)}; load at the start {load}."
 
 
-# ── all of it ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the whole benchmark ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def answers(*words: str) -> bool:
@@ -847,7 +847,7 @@ def answers(*words: str) -> bool:
 
 
 def able_names(names: Iterable[str], peers: Collection[str], has: Collection[str]) -> list[str]:
-    """Those for which there is something to run."""
+    """The contenders that can run."""
     able = []
     for name in names:
         one = CONTENDERS[name]
@@ -917,13 +917,13 @@ def main(choice: Choice, folder: Path, show: Callable[..., None]) -> dict[str, A
 
 
 def write(*paragraphs: str, file: TextIO) -> None:
-    """At once, for a run takes long and may be stopped."""
+    """Print at once, because a run takes long and may be stopped."""
     if said := "\n\n".join(filter(None, paragraphs)):
         print(said, end="\n\n", file=file, flush=True)
 
 
 def stop(number: int, _: FrameType | None) -> None:
-    """So that the data goes and nothing stays running."""
+    """Exit, so that the data is removed and no process keeps running."""
     raise SystemExit(128 + number)
 
 

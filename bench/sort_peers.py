@@ -1,7 +1,7 @@
-"""How do DuckDB, Polars and Ray Data sort the same records?
+"""Sort the same records with DuckDB, Polars and Ray Data.
 
-Started by sort.py with the Python of an environment of its own, never imported. Imports, opening the input and starting a
-cluster are done before `begin` is printed, so they are not counted; `end` is printed when the output is written.
+Started by sort.py with the Python of its own environment, never imported. Imports, opening the input and starting a cluster are
+done before `begin` is printed, so they are not counted; `end` is printed when the output is written.
 
     python -P bench/sort_peers.py sort PEER FOLDER OUTPUT CORES MEMORY_BYTES
     python -P bench/sort_peers.py prepare RAW FOLDER       the same records as Arrow and as Parquet
@@ -22,7 +22,7 @@ from typing import Any
 ARROW, PARQUET = "records.arrow", "records.parquet"
 KEY, RECORD = 10, 100
 ROWS = 500_000
-"""In one batch: enough batches for every core, and each is large."""
+"""Rows in one batch: enough batches for every core, and each is large."""
 
 
 def mark(word: str) -> None:
@@ -31,7 +31,7 @@ def mark(word: str) -> None:
 
 
 def arrow_table(folder: Path) -> Any:
-    """Mapped, not read: what it needs of memory is the page cache."""
+    """Mapped, not read: its memory is the page cache."""
     arrow = import_module("pyarrow")
     return arrow.ipc.open_file(arrow.memory_map(str(folder / ARROW))).read_all()
 
@@ -87,10 +87,10 @@ def polars_streaming(folder: Path, output: Path, cores: int, memory: int) -> Non
 
 
 def ray_data(folder: Path, output: Path, cores: int, memory: int) -> None:
-    # A token of this run: Ray else leaves one in the home directory.
+    # A token of this run; otherwise Ray leaves one in the home directory.
     os.environ.update(RAY_USAGE_STATS_ENABLED="0", RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32))
     ray = import_module("ray")
-    # Sockets lie in it, and their paths must be short.
+    # It has sockets, whose paths must be short.
     with tempfile.TemporaryDirectory(prefix="ray") as scratch:
         ray.init(
             num_cpus=cores,
@@ -119,7 +119,7 @@ PEERS: dict[str, Callable[[Path, Path, int, int], None]] = {
 
 
 def prepare(raw: Path, folder: Path) -> None:
-    """Fixed-size binaries, neither compressed nor in a dictionary: what costs the peers least to read and to write."""
+    """Fixed-size binaries without compression and dictionary, which cost the peers least to read and to write."""
     numpy, arrow, parquet = import_module("numpy"), import_module("pyarrow"), import_module("pyarrow.parquet")
     records = numpy.memmap(raw, dtype=numpy.uint8, mode="r").reshape(-1, RECORD)
     widths = {"key": KEY, "value": RECORD - KEY}
@@ -149,7 +149,7 @@ def batches(output: Path) -> Iterator[Any]:
         key: bytes = parquet.read_table(file, columns=["key"])[0][0].as_py()
         return key
 
-    # Ray names its files in the order in which they happened to be done.
+    # Ray names its files in the order in which they were finished.
     for file in sorted(output.iterdir(), key=first_key) if output.is_dir() else [output]:
         with file.open("rb") as opened:
             is_parquet = opened.read(4) == b"PAR1"
@@ -163,7 +163,7 @@ def batches(output: Path) -> Iterator[Any]:
 def show(output: Path) -> None:
     numpy, arrow = import_module("numpy"), import_module("pyarrow")
     for batch in batches(output):
-        # Some give a batch of everything, and then a copy of it would not fit beside it.
+        # Some return one batch with everything, and a copy would not fit beside it.
         for begin in range(0, batch.num_rows, ROWS):
             some = batch.slice(begin, ROWS)
             joined = numpy.empty((some.num_rows, RECORD), numpy.uint8)
@@ -189,5 +189,5 @@ def main(words: list[str]) -> None:
             sys.exit(f"{__doc__}\n{' '.join(words)!r} is none of these")
 
 
-# Not behind the usual guard: by it `make bench` knows the benchmarks, and this is none.
+# Not behind the usual guard, by which `make bench` finds the benchmarks: this is not one.
 main(sys.argv[1:])

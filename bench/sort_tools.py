@@ -1,8 +1,8 @@
-"""How fast are `sort generate` and `sort validate` beside `cp` of the same file?
+"""Measure the speed of `sort generate` and `sort validate` beside `cp` of the same file.
 
-Interleaved: in each round `cp`, generate and validate take their turns at the same bytes, each in a process of its own as a
-user would start it; the ratio is made within the round, and the median of the rounds counts. Everything stays in the page
-cache if there is room for it. The bar is 0.4 of the speed of `cp`, at 4 GB.
+Interleaved: in each round `cp`, generate and validate run on the same bytes in turn, each in its own process as a user would
+start it. The ratio is taken within the round, and the median of the rounds counts. Everything stays in the page cache if there
+is room for it. The bar is 0.4 of the speed of `cp`, at 4 GB.
 
     python bench/sort_tools.py [--gb 4] [--rounds 5] [--folder DIR] [--json]
 """
@@ -39,7 +39,7 @@ class Taken:
     wall_s: float
     cpu_s: float
     foreign_cpu_s: float
-    """What all other processes of the machine used meanwhile."""
+    """The CPU seconds of all other processes of the machine in that time."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Result:
     speed_of_cp_worst: float
     speed_of_cp_best: float
     foreign_cores: float
-    """How many cores other processes used on average meanwhile."""
+    """The cores that other processes used on average in that time."""
 
 
 def busy_s() -> float:
@@ -68,11 +68,11 @@ def children_s() -> float:
 
 
 def taken(command: tuple[str, ...], instead_of: Path | None) -> Taken:
-    # What is still to be written of the last turn is not this one's work.
+    # Pages of the last turn that are still to be written must not count for this one.
     os.sync()
     if instead_of is not None:
-        # Only now: of pages that have just become free every writer makes the same use, while those that were free for a
-        # while may first have to be fetched back from the host.
+        # Only now: pages that have just become free are equally fast for every writer, while pages that were free for a while
+        # may first have to be fetched from the host.
         instead_of.unlink()
     busy, own, began = busy_s(), children_s(), time.perf_counter()
     subprocess.run(command, check=True)
@@ -108,7 +108,7 @@ def measure(folder: Path, gb: float, rounds: int) -> list[Result]:
     }
     found: dict[str, list[Taken]] = {tool: [] for tool in turns}
     for number in range(rounds):
-        # Nobody always comes first.
+        # No tool is always the first.
         for tool in [*list(turns)[number % len(turns) :], *list(turns)[: number % len(turns)]]:
             found[tool].append(turns[tool]())
         print({tool: round(found[tool][-1].wall_s, 2) for tool in turns}, file=sys.stderr, flush=True)

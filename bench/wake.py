@@ -1,9 +1,9 @@
-"""How much longer does it take to knock at a sleeping workspace than to start its program by hand?
+"""Measure how much longer it takes to wake a stopped workspace by a request than to start its program by hand.
 
 From STANDBY: a program's request is sent to the proxy and held until the first byte of the answer comes back. Beside it the
-same program, started as a bare process and asked as soon as it listens. In turn, so that both have the same machine. What is
-between the two is Torpor's: the wish, the controller, the confinement, the look whether it is ready, the event, the way through
-the proxy.
+same program is started as a bare process and asked as soon as it listens. Both run in turn, so that they have the same
+conditions. The difference is Torpor's: the request, the controller, the confinement, the readiness check, the event, the way
+through the proxy.
 
     python bench/wake.py [--wakes 30] [--json]
 """
@@ -35,13 +35,13 @@ NAME = "bench"
 
 @dataclass(frozen=True)
 class Wake:
-    """Milliseconds from when the request was sent."""
+    """Milliseconds since the request was sent."""
 
     wished: float
     begun: float
-    """STARTING was written down."""
+    """STARTING was saved."""
     seen: float
-    """RUNNING was written down: its port had answered."""
+    """RUNNING was saved: its port had answered."""
     first_byte: float
     bare: float
     """The bare start just before it, to its first byte."""
@@ -55,10 +55,10 @@ class Result:
     wake_ms_p50: float
     wake_ms_p95: float
     overhead_ms_p50: float
-    """Each wake beside the median bare start."""
+    """Each wake compared with the median bare start."""
     overhead_ms_p95: float
     difference_ms_p95: float
-    """The p95 of the wakes beside the p95 of the bare starts: on a machine with others on it, both have their share of that."""
+    """The p95 of the wakes compared with the p95 of the bare starts: on a shared machine both include its noise."""
     wished_ms_p50: float
     begun_ms_p50: float
     seen_ms_p50: float
@@ -73,7 +73,7 @@ def free_port() -> int:
 
 
 def first_byte(port: int, headers: dict[str, str]) -> None:
-    """Ask, and wait for the first byte of the answer."""
+    """Send a request, and wait for the first byte of the answer."""
     with socket.create_connection(("127.0.0.1", port), timeout=READY_WITHIN_S) as connection:
         lines = ["GET / HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items()), "Connection: close", "", ""]
         connection.sendall("\r\n".join(lines).encode())
@@ -179,7 +179,7 @@ def measure(wakes: int) -> tuple[Result, list[Wake]]:
         here.call("POST", "/workspaces", {"name": NAME, "template": "command", "command": list(PROGRAM)})
         here.until(lambda seen: seen["phase"] == "RUNNING")
         measured = []
-        # The first of each warms the machine up, and is not counted.
+        # The first of each warms up the machine and is not counted.
         for number in range(wakes + 1):
             here.stop()
             one = here.wake(bare(home))

@@ -1,7 +1,7 @@
-"""What may every test ask for?
+"""Fixtures for all tests.
 
-One throwaway PostgreSQL for each pytest-xdist worker, started by the first test that asks, and a fresh
-database for each test: a file copy of a template that was migrated once.
+Each pytest-xdist worker has one throwaway PostgreSQL, started by the first test that needs it. Each test gets a new
+database: a file copy of a template that was migrated once.
 """
 
 import secrets
@@ -19,7 +19,7 @@ from torpor.store.embedded import EmbeddedPostgres
 
 pytest_plugins = ["tests.support.timeouts"]
 
-# The same examples in each run, as fast as the machine is. `--hypothesis-profile=default` draws others.
+# The same examples in each run, without time limits. `--hypothesis-profile=default` draws others.
 hypothesis.settings.register_profile(
     "torpor", deadline=None, derandomize=True, database=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
 )
@@ -29,7 +29,7 @@ TEMPLATE = "torpor_template"
 
 
 class SkippedTests:
-    """Write down which tests were skipped, so that CI can run them where nothing is missing."""
+    """Record the skipped tests, so that CI can run them on a machine that has all requirements."""
 
     def __init__(self) -> None:
         self._names: set[str] = set()
@@ -44,7 +44,7 @@ class SkippedTests:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # A shell starts its background jobs deaf to Ctrl-C, and every program that a test starts would be so as well.
+    # A shell starts background jobs with SIGINT ignored, and every program that a test starts would inherit that.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     # A worker of pytest-xdist sends its reports to the process that started it.
@@ -54,7 +54,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def plain_tracebacks() -> None:
-    """As the product logs them. By itself structlog draws them with all locals, for so long that a life runs out meanwhile."""
+    """As the product logs them. By default structlog renders them with all locals, so slowly that a membership expires
+    meanwhile."""
     *others, _ = structlog.get_config()["processors"]
     structlog.configure(
         [*others, structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback)]
@@ -68,14 +69,14 @@ def anyio_backend() -> str:
 
 @pytest.fixture(scope="session")
 async def postgres(anyio_backend: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[EmbeddedPostgres]:
-    """A running PostgreSQL that forgets everything in a power cut, which makes it fast."""
+    """A running PostgreSQL without durability, which makes it fast."""
     async with EmbeddedPostgres(tmp_path_factory.mktemp("postgres"), durable=False) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 async def migrated_template(postgres: EmbeddedPostgres) -> str:
-    """The name of a database with today's schema, for copying only: nobody may stay connected to it."""
+    """The name of a database with the present schema, for copying only: no connection to it may stay open."""
     from torpor.store.migrate import migrate
 
     connection = await asyncpg.connect(postgres.dsn)
@@ -87,14 +88,14 @@ async def migrated_template(postgres: EmbeddedPostgres) -> str:
 
 @pytest.fixture
 async def empty_database_url(postgres: EmbeddedPostgres) -> AsyncIterator[str]:
-    """A fresh database without any schema, as the first migration meets it."""
+    """A new database without any schema, as for the first migration."""
     async for url in fresh_database(postgres, "template0"):
         yield url
 
 
 @pytest.fixture
 async def database_url(postgres: EmbeddedPostgres, migrated_template: str) -> AsyncIterator[str]:
-    """A fresh database with today's schema, gone after the test."""
+    """A new database with the present schema, removed after the test."""
     async for url in fresh_database(postgres, migrated_template):
         yield url
 
@@ -105,7 +106,7 @@ async def fresh_database(postgres: EmbeddedPostgres, template: str) -> AsyncIter
     try:
         await connection.execute(f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY file_copy")
         yield postgres.dsn_of(name)
-        # A test that forgot a connection must not keep the next ones waiting.
+        # A connection that a test left open must not delay the next tests.
         await connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
     finally:
         await connection.close()
@@ -113,14 +114,14 @@ async def fresh_database(postgres: EmbeddedPostgres, template: str) -> AsyncIter
 
 @pytest.fixture(scope="session")
 async def valkey(anyio_backend: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[EmbeddedValkey]:
-    """A running Valkey. Who kills or restarts one starts their own."""
+    """A running Valkey. A test that kills or restarts one starts its own."""
     async with EmbeddedValkey(tmp_path_factory.mktemp("valkey")) as server:
         yield server
 
 
 @pytest.fixture
 async def redis_url(valkey: EmbeddedValkey) -> str:
-    """A bus without any memory. Channels know no database numbers, so nobody else may use the server meanwhile."""
+    """An empty bus. Channels are shared between database numbers, so no other test may use the server meanwhile."""
     bus = await Bus.open(valkey.url)
     await bus.ask(("FLUSHALL",))
     await bus.close()

@@ -1,4 +1,4 @@
-"""Does every loop end when it is cancelled, turn again when it hangs, and say so?"""
+"""Every loop ends when it is canceled, is restarted when it hangs, and reports that."""
 
 import asyncio
 import contextlib
@@ -115,7 +115,7 @@ async def test_what_a_block_raises_in_place_of_a_cancellation_is_a_cancellation_
         await task
     with pytest.raises(ConnectionError), keep_cancellation():
         raise ConnectionError("nothing was cancelled")
-    # A timeout around the block cancels the task as well, and stays a timeout.
+    # A timeout around the block also cancels the task, and stays a timeout.
     with pytest.raises(TimeoutError):
         await asyncio.create_task(in_time(work()))
 
@@ -181,7 +181,7 @@ async def test_past_the_deadline_of_a_stop_the_exit_hook_is_told_which_task_it_i
     assert left == [task]
     stack = loops.await_stack(task)
     assert any("deaf" in line for line in stack)
-    assert any(line.endswith(" wait") for line in stack), "the stack goes down to what the task waits for"
+    assert any(line.endswith(" wait") for line in stack), "the stack shows the innermost wait"
     let_go.set()
     await task
 
@@ -340,7 +340,7 @@ async def test_a_loop_that_only_supervises_others_is_left_alone() -> None:
 
 
 async def test_a_watchdog_that_wakes_late_once_blames_no_loop() -> None:
-    """The whole process was stopped for a while (SIGSTOP, a machine that sleeps): its clock went on, its loops did not."""
+    """The whole process was stopped for a while (SIGSTOP, a suspended machine): its clock continued, its loops did not."""
     turns = 0
 
     async def turn() -> None:

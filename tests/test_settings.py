@@ -1,4 +1,4 @@
-"""Which word counts, and is a wrong one refused with what is allowed?"""
+"""Test the precedence of settings, and that a wrong value is refused with the allowed ones."""
 
 import re
 from pathlib import Path
@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from torpor.domain.errors import Refused
-from torpor.domain.tuning import TIMEOUTS_S, Tuning
 from torpor.settings import OTHER_VARIABLES, PREFIX, SECRET, Settings, find_toml, load
 
 HOME = {"HOME": "/home/ada"}
@@ -19,9 +18,8 @@ def test_without_a_word_the_defaults_count() -> None:
     assert settings.data == Path("/home/ada/.local/share/torpor")
     assert settings.port == 8080
     assert settings.archives_at == "file:///home/ada/.local/share/torpor/archives"
-    assert dict(settings.knobs.timeouts_s) == dict(TIMEOUTS_S)
-    assert settings.knobs.max_retries == Tuning().max_retries
-    assert settings.knobs.retry_base_s == Tuning().retry_base_s
+    assert settings.tuning.max_retries == 3
+    assert settings.tuning.retry_base_s == 30
 
 
 def test_the_command_line_counts_before_the_environment_before_the_file() -> None:
@@ -92,10 +90,10 @@ def test_private_networks_are_closed_to_workspaces_unless_something_else_is_said
 @pytest.mark.parametrize(
     ("value", "says"),
     [
-        ("10.0.0.0/33", ("'10.0.0.0/33' is no network", "such as 10.1.2.3, 10.1.0.0/16")),
-        ("10.1.2.3 10.1.2.4", ("'10.1.2.3 10.1.2.4' is no network", "commas")),
-        ("pypi.example.com", ("'pypi.example.com' is no network",)),
-        ("10.1.2.3:443", ("'10.1.2.3:443' is no network",)),
+        ("10.0.0.0/33", ("'10.0.0.0/33' is not a network", "for example 10.1.2.3, 10.1.0.0/16")),
+        ("10.1.2.3 10.1.2.4", ("'10.1.2.3 10.1.2.4' is not a network", "commas")),
+        ("pypi.example.com", ("'pypi.example.com' is not a network",)),
+        ("10.1.2.3:443", ("'10.1.2.3:443' is not a network",)),
         ("192.0.2.0/24, 10.1.2.3/16", ("'10.1.2.3/16' is an address in 10.1.0.0/16", "write 10.1.2.3 for the address")),
         ("::ffff:10.0.0.0/104", ("write them as IPv4",)),
         ("fe80::1%eth0", ("names an interface",)),
@@ -152,7 +150,7 @@ def test_a_variable_of_others_is_left_alone(name: str, value: str) -> None:
 
 
 def test_every_variable_that_is_read_somewhere_is_known() -> None:
-    """In the source, the tools, the tests and the Makefile, except those that tests make up as wrong or as a secret."""
+    """In the source, the tools, the tests and the Makefile, except made-up ones in tests."""
     root = Path(__file__).parents[1]
     files = [path for folder in ("src", "tools", "tests", "bench") for path in (root / folder).rglob("*.py")]
     read = {name for path in [root / "Makefile", *files] for name in _READ.findall(path.read_text(encoding="utf-8"))}
@@ -180,5 +178,5 @@ def test_the_file_is_the_named_one_or_that_in_the_folder(tmp_path: Path) -> None
     assert find_toml({}, tmp_path) is None
     (tmp_path / "torpor.toml").write_text("port = 1")
     assert find_toml({}, tmp_path) == (tmp_path / "torpor.toml", "port = 1")
-    with pytest.raises(Refused, match="no such file"):
+    with pytest.raises(Refused, match="which does not exist"):
         find_toml({f"{PREFIX}CONFIG": str(tmp_path / "missing.toml")}, tmp_path)

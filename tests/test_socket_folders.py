@@ -1,4 +1,4 @@
-"""Are the socket folders of dead processes removed, and no others?"""
+"""Test that the socket folders of dead processes are removed, and no others."""
 
 import asyncio
 import os

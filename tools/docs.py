@@ -1,7 +1,7 @@
-"""Which documents repeat the source, and do they still say the same?
+"""Generate the documents that repeat the source, and check that they are up to date.
 
-python -m tools.docs            draws them
-python -m tools.docs --check    fails when one of them is not as it would be drawn
+python -m tools.docs            writes them
+python -m tools.docs --check    fails when one of them is out of date
 """
 
 import json
@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from prometheus_client.metrics import MetricWrapperBase
-from tools import sort_states
+from tools import architecture, messages, sort_states
 from tools.grafana import dashboard
 from tools.protos import drawn as drawn_protos
 
@@ -21,11 +21,11 @@ from torpor.domain.errors import CODE_MEANS, IS_RETRIED
 from torpor.domain.explain import OPERATION_MEANS, PHASE_MEANS, WAITS_FOR
 from torpor.domain.states import LEVEL, Operation, Phase, Wish
 from torpor.domain.transitions import NEXT_OPERATION, TURNS, DetailedPhase
-from torpor.domain.tuning import TIMEOUTS_S
 from torpor.ports import PLACEHOLDERS
 from torpor.settings import OTHER_VARIABLES, PREFIX, SECRET, Settings
 from torpor.sort.machine.states import MasterState, WorkerState
 from torpor.templates.catalogue import FIELD_MEANS, templates
+from torpor.testing.defaults import DEFAULTS
 
 ROOT = Path(__file__).parent.parent
 DRAWN = "<!-- Drawn from the source by `make docs`; do not edit. -->\n\n"
@@ -54,7 +54,7 @@ def states_page() -> str:
             "## Operations\n",
             table(
                 ("operation", "means", "is done when seen", "seconds without progress"),
-                [(o.value, OPERATION_MEANS[o], WAITS_FOR[o], f"{TIMEOUTS_S[o]:g}") for o in operations],
+                [(o.value, OPERATION_MEANS[o], WAITS_FOR[o], f"{DEFAULTS.tuning.timeouts_s[o]:g}") for o in operations],
             ),
             "## Safe points: may an operation under way turn when the wish changes to ...?\n",
             table(
@@ -107,7 +107,7 @@ def settings_page() -> str:
 
 
 def _default(value: object) -> str:
-    """As it is written in torpor.toml."""
+    """The value as in torpor.toml."""
     if value is None:
         return "-"
     return str(value).lower() if isinstance(value, bool) else str(value)
@@ -165,7 +165,7 @@ def sort_page() -> str:
 
 
 def collectors() -> Mapping[str, MetricWrapperBase]:
-    """Every metric there is, by the name under which Prometheus knows it."""
+    """Every metric, by its name in Prometheus."""
     found = [one for one in vars(metrics).values() if isinstance(one, MetricWrapperBase)]
     return {one._name + ("_total" if one._type == "counter" else ""): one for one in found}
 
@@ -188,6 +188,7 @@ def openapi() -> str:
         hosts=Hosts("http://localhost:8080", "localhost"),
         events=EventSources(nothing, nothing, 30),
         gc=GcSources(nothing, nothing, nothing),
+        usage=nothing,
     )
     return json.dumps(app.openapi(), indent=1, sort_keys=True) + "\n"
 
@@ -201,7 +202,7 @@ PLACES: Mapping[DetailedPhase, tuple[int, int]] = {
     DetailedPhase.PENDING: (110, 300),
     DetailedPhase.DELETED: (690, 300),
 }
-# Where an operation that is done leaves the workspace.
+# The phase after each operation.
 LEADS_TO: Mapping[Operation, DetailedPhase] = {
     Operation.PROVISIONING: DetailedPhase.STANDBY,
     Operation.RESTORING: DetailedPhase.STANDBY,
@@ -215,7 +216,7 @@ LEADS_TO: Mapping[Operation, DetailedPhase] = {
 
 
 def picture() -> str:
-    """The phases on their levels, with an arrow for every operation that the table knows between them."""
+    """The phases on their levels, with an arrow for every operation between two of them."""
     arrows = sorted(
         {
             (standing, operation)
@@ -269,10 +270,12 @@ def _arrow(begin: tuple[int, int], end: tuple[int, int], label: str, *, is_pair:
 
 
 DOCUMENTS: Mapping[str, Callable[[], str]] = {
+    architecture.PAGE: architecture.page,
     "docs/reference/states.md": states_page,
     "docs/reference/errors.md": errors_page,
     "docs/reference/settings.md": settings_page,
     "docs/reference/templates.md": templates_page,
+    "docs/reference/messages.md": messages.page,
     "docs/reference/metrics.md": metrics_page,
     "deploy/grafana/torpor.json": dashboard,
     "docs/reference/openapi.json": openapi,
@@ -296,9 +299,9 @@ def main(*, check: bool) -> int:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
     if check and stale:
-        print(f"not as the source says (run `make docs`): {', '.join(stale)}", file=sys.stderr)
+        print(f"out of date (run `make docs`): {', '.join(stale)}", file=sys.stderr)
         return 1
-    print(f"{len(DOCUMENTS)} documents are as the source says" if check or not stale else f"drawn: {', '.join(stale)}")
+    print(f"{len(DOCUMENTS)} documents are up to date" if check or not stale else f"written: {', '.join(stale)}")
     return 0
 
 

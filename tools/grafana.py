@@ -1,4 +1,4 @@
-"""What does an operator see at a glance? The Grafana dashboard, drawn from a table of panels."""
+"""Generate the Grafana dashboard from a table of panels."""
 
 import json
 from dataclasses import dataclass

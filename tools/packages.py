@@ -15,7 +15,7 @@ from torpor.system_packages import INSTALL, NEEDED_BY_ROOT, find, install_comman
 
 WITHIN_S = 300
 GRACE_S = 30
-# A machine without network answers quickly instead of after minutes of retries.
+# A machine without network fails quickly instead of after minutes of retries.
 IMPATIENT: Mapping[str, tuple[str, ...]] = {
     "apt-get": ("-qq", "-o", "Acquire::Retries=1", "-o", "Acquire::http::Timeout=15", "-o", "DPkg::Lock::Timeout=120"),
     "dnf": ("-q", "--setopt=retries=1", "--setopt=timeout=15"),
@@ -27,7 +27,7 @@ CONSEQUENCE = "workspaces run unconfined, for one user only; `torpor doctor` sho
 
 
 class NotInstalled(Exception):
-    """The package manager did not install; the message is its last words."""
+    """The package manager failed; the message is the last line of its output."""
 
 
 def main() -> int:
@@ -79,7 +79,7 @@ def call(*command: str) -> None:
 
 
 def end(running: "subprocess.Popen[str]") -> None:
-    """A package that is half unpacked must be mended by hand, so the package manager may finish it first."""
+    """An interrupted installation must be repaired by hand, so the package manager can finish first."""
     running.terminate()
     try:
         running.communicate(timeout=GRACE_S)

@@ -1,4 +1,4 @@
-"""How are the sort's messages drawn from its .proto?"""
+"""Generate the Python code of the sort's messages from its .proto file."""
 
 import subprocess
 import sys
@@ -9,7 +9,7 @@ from pathlib import Path
 
 SOURCES = Path(__file__).parent.parent / "src"
 PROTO = "torpor/sort/wire/sort.proto"
-# What is drawn follows its drawer's style, not ours.
+# Generated code follows the generator's style.
 UNTOUCHED = (
     '"""How do the messages of the sort look? Drawn from sort.proto by `make docs`; do not edit."""\n# ruff: noqa\n# fmt: off\n'
 )
@@ -20,7 +20,7 @@ HEADS = {
 
 
 def drawn() -> Mapping[str, Callable[[], str]]:
-    """Each file, by its path in the project, and what draws it."""
+    """Each generated file, by its path in the project, and its generator."""
     return {f"src/{path}": partial(_text, path) for path in HEADS}
 
 

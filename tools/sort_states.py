@@ -1,4 +1,4 @@
-"""How do the machines of the sort look, drawn from their tables?"""
+"""Draw the state machines of the sort from their tables."""
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
@@ -43,7 +43,7 @@ def _picture(
     may_go_to: Mapping[State, frozenset[State]],
     working: frozenset[State],
 ) -> str:
-    """The way from top to bottom; beside it Failed, with a line from every state that may go there, and the way back."""
+    """The states from top to bottom; beside them Failed, with a line from every state that can fail, and the way back."""
     height = 40 + STEP * len(way)
     places = {state: 40 + STEP * place for place, state in enumerate(way)}
     middle = (places[way[0]] + places[way[-2]]) // 2

@@ -1,11 +1,12 @@
-"""Does what the README tells people to type still work, as pasted?
+"""Run the commands of documents as a reader pastes them, and check what they print.
 
     python tools/tour.py README.md
+    python tools/tour.py docs/tutorial/1-workspace.md docs/tutorial/2-sort.md
 
-Takes every ```console and ```bash block between `<!-- tour:begin -->` and `<!-- tour:end -->`, and runs all their
-lines in one bash, which stops at the first failure. In a console block only the lines after `$ ` are typed.
-A comment `# prints: TEXT` below a command is checked: TEXT must stand in what that command printed,
-where `...` stands for anything.
+Takes every ```console and ```bash block between `<!-- tour:begin -->` and `<!-- tour:end -->`, and runs their lines in one
+bash for all documents, which stops at the first failure. In a console block only the lines after `$ ` are run.
+A comment `# prints: TEXT` below a command is checked: one line that the command printed must contain TEXT, in which `...`
+matches anything.
 """
 
 import re
@@ -20,7 +21,7 @@ TIMEOUT_S = 600
 
 @dataclass
 class Command:
-    """What is typed, on one or several lines, and what it should print."""
+    """A command on one or several lines, and what it must print."""
 
     text: str
     prints: list[str] = field(default_factory=list)
@@ -36,7 +37,7 @@ def tour_of(document: str) -> list[Command]:
 
 
 def typed_lines(block: str) -> list[str]:
-    """A console block shows answers too; what is typed follows a prompt, or continues a line that ended in a backslash."""
+    """The input lines of a console block: those after a prompt, and those that continue a line with a backslash at its end."""
     typed: list[str] = []
     for line in block.splitlines():
         if line.startswith("$ "):
@@ -52,7 +53,7 @@ def commands_of(lines: list[str]) -> list[Command]:
     for line in lines:
         if expected := re.match(r"\s*# prints: ?(.*)", line):
             if not commands or pending:
-                raise SystemExit(f"`# prints:` stands below no complete command: {line}")
+                raise SystemExit(f"`# prints:` must follow a complete command: {line}")
             commands[-1].prints.append(expected[1].strip())
             continue
         pending = f"{pending}\n{line}" if pending else line
@@ -67,7 +68,7 @@ def commands_of(lines: list[str]) -> list[Command]:
 
 
 def is_complete(text: str) -> bool:
-    """Would bash run this now, or wait for more (a quote, a here document, a loop)?"""
+    """Whether bash would run this now, or wait for more lines (a quote, a here document, a loop)."""
     if text.endswith("\\"):
         return False
     parsed = subprocess.run(["bash", "-n", "-c", text], capture_output=True, text=True, check=False)
@@ -80,16 +81,19 @@ def matches(expected: str, output: str) -> bool:
 
 
 def script_of(commands: list[Command], mark: str) -> str:
-    """One bash for all of them, so that a variable or a `cd` lasts; the mark tells their outputs apart."""
+    """One bash script for all commands, so that variables and `cd` last; the mark separates their outputs."""
     steps = [f"printf '%s\\n' '{mark} {number}'\n{command.text}" for number, command in enumerate(commands)]
     return "\n".join(["set -e", *steps, f"printf '%s\\n' '{mark} end'", ""])
 
 
-def main(path: str) -> int:
-    commands = tour_of(Path(path).read_text(encoding="utf-8"))
-    if not commands:
-        print(f"tour: {path} has no commands between <!-- tour:begin --> and <!-- tour:end -->")
-        return 1
+def main(paths: list[str]) -> int:
+    commands: list[Command] = []
+    for path in paths:
+        tour = tour_of(Path(path).read_text(encoding="utf-8"))
+        if not tour:
+            print(f"tour: {path} has no commands between <!-- tour:begin --> and <!-- tour:end -->")
+            return 1
+        commands += tour
     mark = f"tour-{secrets.token_hex(8)}"
     bash = subprocess.Popen(
         ["bash", "-c", script_of(commands, mark)],
@@ -103,7 +107,7 @@ def main(path: str) -> int:
     outputs: list[str] = []
     finished = False
     for line in bash.stdout:
-        # What a command printed last may lack its end of line.
+        # The last output of a command may lack a newline.
         before, found, after = line.partition(mark)
         if outputs and before:
             outputs[-1] += before
@@ -123,11 +127,11 @@ def main(path: str) -> int:
         for expected in command.prints
         if not matches(expected, output)
     ]
-    print("\n".join(wrong) or f"tour: {len(commands)} commands, {sum(len(c.prints) for c in commands)} answers as written")
+    print("\n".join(wrong) or f"tour: {len(commands)} commands, {sum(len(c.prints) for c in commands)} outputs as written")
     return 1 if wrong else 0
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        raise SystemExit("usage: tour.py README.md")
-    sys.exit(main(sys.argv[1]))
+    if len(sys.argv) < 2:
+        raise SystemExit("usage: tour.py DOCUMENT...")
+    sys.exit(main(sys.argv[1:]))

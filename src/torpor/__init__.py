@@ -1,3 +1,3 @@
-"""Torpor: development workspaces that sleep when their people do, and wake when somebody knocks."""
+"""Torpor: development workspaces that stop when idle and start on access."""
 
 __version__ = "0.1.0"

@@ -1,8 +1,9 @@
-"""How does a child die with whoever started it, and never run as root?
+"""Start a program that gets a signal when its parent dies, under another user where root must not run it.
 
 Run as a script: python -I -S child_launcher.py MODE SIGNAL PARENT DIRECTORY PROGRAM ARGUMENT...
-It puts on another skin, asks the kernel for SIGNAL when PARENT dies, goes to DIRECTORY and becomes PROGRAM.
-A script and not a preexec_fn, since Python code between fork and exec can deadlock in a process with threads.
+It changes the user as MODE says, asks the kernel for SIGNAL when PARENT dies, changes to DIRECTORY and executes PROGRAM.
+A script instead of a preexec_fn, because Python code between fork and exec can deadlock in a process with threads. It imports
+nothing of Torpor, so that it starts fast.
 """
 
 import contextlib
@@ -41,7 +42,7 @@ def keep_user() -> None:
 
 
 def enter_user_namespace() -> None:
-    """Inside we are nobody and without any capability; on disk what we write belongs to whoever started us."""
+    """Inside, the user is `nobody` without any capability; on disk, files belong to the user that started the program."""
     user, group = os.geteuid(), os.getegid()
     call("unshare", CLONE_NEWUSER)
     Path("/proc/self/setgroups").write_text("deny", encoding="ascii")
@@ -50,9 +51,9 @@ def enter_user_namespace() -> None:
 
 
 def become_nobody_user() -> None:
-    """Really nobody, but still able to reach a folder that lies under somebody's private home."""
-    # access(2) looks at the capabilities of other users than root only with this bit, and PostgreSQL asks it whether it may
-    # run its own binary. A machine that forbids it runs binaries only that lie where everybody may go.
+    """The user `nobody`, but with the capability to reach a folder below a private home directory."""
+    # Only with this bit does access(2) consider the capabilities of users other than root, and PostgreSQL calls it to check
+    # that it may run its own binary. A machine that forbids the bit runs only binaries that every user can reach.
     with contextlib.suppress(OSError):
         call("prctl", PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP, 0, 0, 0)
     call("prctl", PR_SET_KEEPCAPS, 1, 0, 0, 0)
@@ -75,12 +76,12 @@ MODES: dict[str, Callable[[], None]] = {
 def main(mode: str, death_signal: str, parent: str, directory: str, *command: str) -> None:
     try:
         MODES[mode]()
-        # After the change of identity, which would clear it.
+        # After the change of user, which would clear it.
         call("prctl", PR_SET_PDEATHSIG, int(signal.Signals[death_signal]), 0, 0, 0)
         if os.getppid() != int(parent):
             sys.exit(CANNOT_LAUNCH)  # the parent died before it could be watched
         os.chdir(directory)
-        os.execv(command[0], command)  # noqa: S606 - to become it is the whole point
+        os.execv(command[0], command)  # noqa: S606 - this script exists to execute it
     except OSError as error:
         sys.stderr.write(f"cannot run {command[0]} in mode {mode}: {error}\n")
         sys.exit(CANNOT_LAUNCH)

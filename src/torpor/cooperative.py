@@ -1,4 +1,4 @@
-"""How is a long sequence worked through without keeping everybody else waiting?"""
+"""Iterate over a long sequence without blocking the event loop."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
@@ -10,7 +10,7 @@ PORTION = 200
 
 
 async def cooperative_iteration(items: Iterable[Item]) -> AsyncIterator[Item]:
-    """Each of them; after every few the event loop may see to others (a heartbeat, a request)."""
+    """Yield each item; after every `PORTION` items other tasks (a heartbeat, a request) can run."""
     for number, item in enumerate(items, start=1):
         yield item
         if number % PORTION == 0:

@@ -1,4 +1,4 @@
-"""How is much imported at once without delay?"""
+"""Import many modules faster by pausing the garbage collector."""
 
 import gc
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def fast_imports() -> Iterator[None]:
-    """What is imported stays, so nothing of it need be looked through for rubbish, neither now nor ever."""
+    """Imported modules stay in memory, so the collector never needs to examine their objects."""
     gc.disable()
     try:
         yield

@@ -2,8 +2,8 @@
 
 Libraries lose cancellations: asyncpg raises InterfaceError or TimeoutError in place of CancelledError when it leaves a
 transaction on a dead connection, and `asyncio.wait_for` before Python 3.12 can return a result instead. A loop that catches
-such an error and goes on never ends, and a caller that cancelled it once waits for ever. Three rules prevent that
-(docs/decisions/0018-no-loop-stops-for-good.md): a loop looks at `cancelling()` after every turn, a canceller cancels until the
+such an error and continues never ends, and a caller that canceled it once waits forever. Three rules prevent that
+(docs/decisions/0018-no-loop-stops-for-good.md): a loop checks `cancelling()` after every turn, a canceler cancels until the
 task has ended, and a watchdog restarts a loop that does not turn.
 """
 
@@ -27,15 +27,15 @@ from torpor.domain.errors import Unavailable
 log = structlog.get_logger()
 
 Turn: TypeAlias = Callable[[], Awaitable[float | None]]
-"""One turn. The answer is the pause in seconds until the next one; None: the loop's interval."""
+"""One turn. It returns the pause in seconds until the next one; None: the loop's interval."""
 
 # A turn waits for the database for at most 10 s (a connection) and 60 s (a statement), or 60 s for a provider's answer.
 TURN_S = 120.0
-# The watchdog restarts a loop after so many checks in a row without a turn. It counts checks, not seconds: after the whole
-# process was stopped for a while, one check has come late and no loop is to blame.
+# The watchdog restarts a loop after this many checks in a row without a turn. It counts checks, not seconds: after the whole
+# process was stopped for a while, only one check is late.
 CHECKS = 3
 SUPERVISING_S = 1.0
-# The first cancellation leaves a task this long for its clean-up, which a second one would interrupt.
+# How long a task may clean up after the first cancellation; a second one would interrupt the clean-up.
 CANCEL_AGAIN_S = 5.0
 STOP_WITHIN_S = 60.0
 CANNOT_STOP = 70
@@ -47,7 +47,7 @@ CANNOT_STOP = 70
 
 @contextlib.contextmanager
 def keep_cancellation() -> Iterator[None]:
-    """Raise CancelledError at the end of the block if the task was cancelled in it, whatever the block raised instead."""
+    """Raise CancelledError at the end of the block if the task was canceled in it, also if the block raised another error."""
     task = asyncio.current_task()
     before = task.cancelling() if task is not None else 0
     try:
@@ -63,7 +63,7 @@ def keep_cancellation() -> Iterator[None]:
 
 
 def end_process(tasks: Sequence["asyncio.Task[Any]"]) -> None:
-    """End the process at once: it holds work that it cannot stop, and another process may begin the same work."""
+    """End the process at once: it has tasks that it cannot stop, and another process may begin the same work."""
     try:
         for task in tasks:
             log.critical("task_cannot_be_stopped", task=task.get_name(), waits_at=await_stack(task), exit_code=CANNOT_STOP)
@@ -72,7 +72,7 @@ def end_process(tasks: Sequence["asyncio.Task[Any]"]) -> None:
 
 
 def abandon_tasks(tasks: Sequence["asyncio.Task[Any]"]) -> None:
-    """Leave the tasks to themselves: they serve one request, and hold no work of the control plane."""
+    """Leave the tasks running: they serve one request and do no work of the control plane."""
     for task in tasks:
         log.error("task_left_behind", task=task.get_name(), waits_at=await_stack(task))
 
@@ -83,13 +83,12 @@ async def stop(
     within_s: float = STOP_WITHIN_S,
     past_deadline: Callable[[Sequence["asyncio.Task[Any]"]], None] | None = None,
 ) -> None:
-    """Cancel the tasks again and again until all of them have ended. What they raise is ignored.
+    """Cancel the tasks repeatedly until all of them have ended. Their errors are ignored.
 
-    Past the deadline the process ends (`end_process`, or what the caller gives). A cancellation of the caller is raised at the
-    end.
+    After the deadline the process ends (`end_process`, or `past_deadline`). A cancellation of the caller is raised at the end.
     """
     cancelled: asyncio.CancelledError | None = None
-    # Rounds, not a clock: a process that was stopped for a while has lost one round, not all of its time.
+    # Rounds, not a clock: a process that was stopped for a while loses only one round.
     rounds = max(1, round(within_s / again_s))
     running = {task for task in tasks if not task.done()}
     for number in itertools.count(1):
@@ -110,13 +109,13 @@ async def stop(
         log.warning("cancelled_again", tasks=sorted(task.get_name() for task in running), times=number + 1)
     for task in tasks:
         if task.done() and not task.cancelled():
-            task.exception()  # looked at, so that asyncio does not report it
+            task.exception()  # read, so that asyncio does not report it
     if cancelled is not None:
         raise cancelled
 
 
 def await_stack(task: "asyncio.Task[Any]") -> list[str]:
-    """Where a task waits, the outermost call first; `Task.get_stack` shows the first frame only."""
+    """Return where a task waits, the outermost call first; `Task.get_stack` shows only the first frame."""
     frames: list[str] = []
     waiting: Any = task.get_coro()
     while waiting is not None:
@@ -134,7 +133,7 @@ def await_stack(task: "asyncio.Task[Any]") -> list[str]:
 
 
 async def run_until_first_ends(*work: Coroutine[Any, Any, None]) -> None:
-    """Run all of it until the first one ends, stop the others, and raise what the first one raised."""
+    """Run all until the first one ends, stop the others, and raise the error of the first one."""
     tasks = start_tasks(*work)
     try:
         await first_to_end(tasks)
@@ -147,7 +146,7 @@ def start_tasks(*work: Coroutine[Any, Any, None]) -> "list[asyncio.Task[None]]":
 
 
 async def first_to_end(tasks: "Sequence[asyncio.Task[None]]") -> None:
-    """Wait for the first of the tasks to end, and raise what it raised. The caller stops the others."""
+    """Wait for the first task to end, and raise its error. The caller stops the others."""
     done: set[asyncio.Task[None]] = set()
     while not done:
         done, _ = await asyncio.wait(tasks, timeout=SUPERVISING_S, return_when=asyncio.FIRST_COMPLETED)
@@ -161,18 +160,19 @@ async def first_to_end(tasks: "Sequence[asyncio.Task[None]]") -> None:
 
 @dataclass(frozen=True, slots=True)
 class LoopStatus:
-    """How a loop is doing, for health and metrics."""
+    """The state of a loop, for health and metrics."""
 
     last_turn_age_s: float
     is_stalled: bool
     """It missed its deadline and has not turned since."""
     restarts: int
     failures: int
-    """How many of its last turns failed, one after the other."""
+    """How many turns failed in a row."""
 
 
 class Loop:
-    """One turn after the other, until cancelled or until a turn raises one of `ends_on`. Any other error costs one turn."""
+    """Run one turn after the other, until canceled or until a turn raises one of `ends_on`. Any other error ends one turn
+    only."""
 
     def __init__(
         self,
@@ -188,8 +188,8 @@ class Loop:
     ) -> None:
         """`interval_s`: the longest pause between two turns; `wake` ends a pause early.
 
-        `turn_s`: how long a turn may take without a call of `turned`. `retry_s`: the pause after a failed turn, which nothing
-        ends early; None: as after any other.
+        `turn_s`: how long a turn may take without a call of `report_progress`. `retry_s`: the pause after a failed turn, which
+        `wake` does not end; None: the same pause as after any other turn.
         """
         self.name = name
         self.restarts = 0
@@ -259,13 +259,13 @@ class Loop:
             except asyncio.CancelledError:
                 if task.cancelling():
                     raise
-                has_failed = True  # of something that the turn waited for, not of this loop
+                has_failed = True  # a task that the turn waited for was canceled, not this loop
                 log.exception("turn_broke", loop=self.name)
             except Exception:
                 has_failed = True
                 log.exception("turn_broke", loop=self.name)
             if task.cancelling():
-                break  # the error above, or the result, has come in place of a CancelledError
+                break  # the error above, or the result, replaced a CancelledError
             self._ended(has_failed=has_failed)
             if has_failed and self._retry_s is not None:
                 await asyncio.sleep(self._retry_s)
@@ -290,14 +290,14 @@ _current: ContextVar[Loop | None] = ContextVar("loop", default=None)
 
 
 def report_progress() -> None:
-    """Tell the watchdog that the current loop's turn makes progress: a long turn calls this between its steps."""
+    """Report to the watchdog that the turn of the current loop makes progress. A long turn calls this between its steps."""
     loop = _current.get()
     if loop is not None:
         loop.turned()
 
 
 def loop_statuses() -> Mapping[str, LoopStatus]:
-    """How each loop of this process is doing, by name; of several with one name, the one that turned least recently."""
+    """Return the state of each loop of this process by name; of loops with the same name, the one with the oldest turn."""
     oldest_last = sorted(_running, key=lambda loop: loop.standing.last_turn_age_s)
     return {loop.name: loop.standing for loop in oldest_last}
 
@@ -310,7 +310,7 @@ def _known(loop: Loop) -> Iterator[None]:
         yield
     finally:
         _running.discard(loop)
-        # Another loop with this name may have begun, or ended, before.
+        # Another loop with this name may still run.
         if loop.name not in loop_statuses():
             with contextlib.suppress(KeyError):
                 metrics.loop_last_turn_age_seconds.remove(loop.name)

@@ -1,14 +1,14 @@
-"""What is counted, and under which name?
+"""Define every metric.
 
-The names are a promise (docs/reference/metrics.md is drawn from here). What is counted is told to these by whoever does it,
-around the unit of work, never between its lines.
+The names are stable (docs/reference/metrics.md is generated from here). The code that does the work updates them around a unit
+of work, not between its lines.
 """
 
 import math
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 
-# When a series began is nothing anybody asks for.
+# The creation times of series would double their number, and no dashboard needs them.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 REGISTRY = CollectorRegistry()
 
@@ -28,39 +28,45 @@ def _histogram(name: str, means: str, *labels: str) -> Histogram:
 
 
 workspaces = _gauge("workspaces", "Workspaces in each phase, as the leader counts them.", "phase")
-operations_total = _counter("operations_total", "Operations that ended.", "operation", "outcome")
-operation_seconds = _histogram("operation_seconds", "From the first attempt of an operation to its end.", "operation")
-reconcile_seconds = _histogram("reconcile_seconds", "One look: load, observe, decide, persist.")
-reconcile_lag_seconds = _gauge("reconcile_lag_seconds", "How old the last look at everything is.")
-observe_seconds = _histogram("observe_seconds", "One look at a provider.", "provider")
-cas_conflicts_total = _counter("cas_conflicts_total", "Writes refused because somebody else had written the row.")
+operations_total = _counter("operations_total", "Operations that have ended.", "operation", "outcome")
+operation_seconds = _histogram("operation_seconds", "Duration of an operation, from its first attempt to its end.", "operation")
+reconcile_seconds = _histogram("reconcile_seconds", "Duration of a reconcile pass: load, observe, decide, persist.")
+reconcile_lag_seconds = _gauge("reconcile_lag_seconds", "Age of the last full resync.")
+observe_seconds = _histogram("observe_seconds", "Duration of one observation of a provider.", "provider")
+cas_conflicts_total = _counter("cas_conflicts_total", "Writes refused because another process had changed the row.")
 loop_last_turn_age_seconds = _gauge(
-    "loop_last_turn_age_seconds", "How long ago each loop of this process ended a turn or made progress in one.", "loop"
+    "loop_last_turn_age_seconds", "Time since each loop of this process ended a turn or made progress in one.", "loop"
 )
 loop_failed_turns_total = _counter("loop_failed_turns_total", "Turns of loops that ended with an error.", "loop")
 loop_restarts_total = _counter("loop_restarts_total", "Restarts of loops that did not turn in time.", "loop")
-is_leader = _gauge("is_leader", "1 in the process that leads.")
-ttl_expirations_total = _counter("ttl_expirations_total", "Workspaces put to sleep because nobody used them.", "transition")
-archive_bytes_total = _counter("archive_bytes_total", "Bytes written to archives (packed) and homes (restored).", "direction")
-archive_verified_age_seconds = _gauge("archive_verified_age_seconds", "How long ago the archive proven longest ago was proven.")
-archive_verified_age_seconds.set(math.nan)  # known to the leader alone
-proxy_requests_total = _counter("proxy_requests_total", "Requests that came to the proxy.", "outcome")
-proxy_connections = _gauge("proxy_connections", "Connections open at the proxy.")
+is_leader = _gauge("is_leader", "1 in the leading controller, else 0.")
+ttl_expirations_total = _counter(
+    "ttl_expirations_total", "Workspaces stopped or archived because they were idle.", "transition"
+)
+archive_bytes_total = _counter(
+    "archive_bytes_total", "Bytes written to archives (packed) and to homes (restored).", "direction"
+)
+archive_verified_age_seconds = _gauge(
+    "archive_verified_age_seconds", "Age of the oldest verification among the archives; only in the leading controller."
+)
+archive_verified_age_seconds.set(math.nan)  # until this process leads
+proxy_requests_total = _counter("proxy_requests_total", "Requests that the proxy received.", "outcome")
+proxy_connections = _gauge("proxy_connections", "Open connections at the proxy.")
 proxy_connections_limited_total = _counter(
     "proxy_connections_limited_total",
-    "Connections that met the limit of their address, or of all (total); they or an unused one were closed.",
+    "Connections beyond the limit of their address or of all (total); each closed itself or an unused connection.",
     "limit",
 )
 wake_seconds = _histogram(
     "wake_seconds",
-    "From the request that woke a workspace until it answers.",
+    "Duration from the request that woke a workspace until the workspace responds.",
 )
 events_published_total = _counter("events_published_total", "Changes published to the bus.")
-sse_streams = _gauge("sse_streams", "Streams of events that are open.")
-gc_removed_total = _counter("gc_removed_total", "Archives removed because nobody referred to them.")
-home_bytes = _gauge("home_bytes", "What all homes take on their disk, as last measured; known to the leader.")
+sse_streams = _gauge("sse_streams", "Open event streams.")
+gc_removed_total = _counter("gc_removed_total", "Archives removed by garbage collection.")
+home_bytes = _gauge("home_bytes", "Disk space that all homes use, as last measured; only in the leading controller.")
 home_bytes.set(math.nan)
-disk_free_bytes = _gauge("disk_free_bytes", "Free space on the disk of the homes, while `disk_reserve` is watched.")
-disk_free_bytes.set(math.nan)  # where it is not watched
+disk_free_bytes = _gauge("disk_free_bytes", "Free space on the disk of the homes, if `disk_reserve` is not 0.")
+disk_free_bytes.set(math.nan)  # if it is not measured
 workspaces_paused = _gauge("workspaces_paused", "Workspaces with processes that are paused because the disk is almost full.")
 log_lines_lost_total = _counter("log_lines_lost_total", "Lines of output that could not be written.")

@@ -1,22 +1,27 @@
-"""Where does this program keep things, on this machine and for this user?
+"""Name the files and folders that Torpor uses, on this machine and for this user.
 
-Apart from the settings, because a command that only asks the API need not wait until those are loaded.
+Separate from the settings, because a command that only calls the API must not wait until those are loaded.
 """
 
 from collections.abc import Mapping
 from pathlib import Path
 
 NAME = "torpor"
-SETTINGS_FILE = "torpor.toml"  # in the folder where a command is given
+SETTINGS_FILE = "torpor.toml"
+"""In the folder where a command is run."""
+CREDENTIALS_FILE = "credentials.json"
+"""In the data directory: how commands on this machine sign in."""
+PID_FILE = "torpor.pid"
+"""In the data directory: locked by the process that runs there."""
 
 
 def default_data(environ: Mapping[str, str]) -> Path:
-    """What a product that runs here keeps."""
+    """The data directory of `torpor up`."""
     return Path(environ.get("XDG_DATA_HOME") or _home(environ) / ".local" / "share") / NAME
 
 
 def config(environ: Mapping[str, str]) -> Path:
-    """What one user has said once and for all."""
+    """The folder with one user's configuration, such as the stored login."""
     return Path(environ.get("XDG_CONFIG_HOME") or _home(environ) / ".config") / NAME
 
 

@@ -1,8 +1,8 @@
-"""What do the loops ask of the world?
+"""Define the protocols through which the loops use runtimes, archive stores and the bus.
 
-Verbs name the end state and may be repeated. Every effect carries who asks (`Fence`), and names the generation it means,
-so that a late one hits nothing that lives. An implementation translates foreign errors where they enter:
-`Unavailable` when the provider as a whole cannot be asked, `Failed` with a `Code` when this one thing did not work.
+Verbs name the end state and may be repeated. Every effect carries a `Fence` and the generation it is for, so that a late effect
+does not touch the current generation. An implementation translates errors of its libraries: `Unavailable` if the whole provider
+cannot be reached, `Failed` with a `Code` if this one call failed.
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -12,15 +12,16 @@ from typing import Protocol, TypeAlias
 
 from torpor.domain.busy import Work
 from torpor.domain.disk import Disk
-from torpor.domain.records import ArchiveKey, Marker, Survey
+from torpor.domain.records import ArchiveKey, Marker, ProvenArchive, Survey
+from torpor.domain.usage import Usage, UsageSample
 
 Progress: TypeAlias = Callable[[int, int | None], None]
-"""Called with (done so far, all there is or None when unknown), in bytes unless the verb says otherwise."""
+"""Called with (done, total or None if unknown), in bytes unless the verb says otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """Who asks: a provider that has seen a newer epoch for this workspace refuses with STALE_EPOCH."""
+    """Identifies the caller: a provider that knows a newer epoch for this workspace refuses with STALE_EPOCH."""
 
     op_id: str
     epoch: int
@@ -34,11 +35,11 @@ class Home:
     generation: int
 
 
-# What a template's command and environment may refer to in braces: only the runtime knows where things are inside.
+# The placeholders in braces of a template's command and environment. Only the runtime knows the paths inside.
 PLACEHOLDERS: Mapping[str, str] = {
     "python": "the Python interpreter that Torpor itself runs on, without Torpor's packages",
-    "inside": "the folder torpor/inside, for what Torpor brings along (the terminal, for one)",
-    "site": "Torpor's site-packages, for PYTHONPATH of what is in {inside} and needs one of them",
+    "inside": "the folder torpor/inside, for programs that are part of Torpor (for example the terminal)",
+    "site": "Torpor's site-packages, for PYTHONPATH of programs in {inside}",
     "programs": "the virtual environment that holds the template's packages",
     "port": "the port to listen on, on 127.0.0.1; the same as in PORT",
     "socket": "a Unix socket to listen on instead of the port, in a folder that only the workspace may enter",
@@ -47,22 +48,22 @@ PLACEHOLDERS: Mapping[str, str] = {
 
 
 CPU_WEIGHT = 100
-"""Of a workspace, unless its template says otherwise."""
+"""The default weight of a workspace."""
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What a container runs: taken from a template, filled in with what the workspace asked for."""
+    """What a container runs: the template, with the values of the workspace."""
 
     template: str
     command: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
     packages: tuple[str, ...] = ()
-    """PyPI requirements that must be installed (once per template, shared, read-only) before it can run."""
+    """PyPI requirements that are installed (once per template, shared, read-only) before it runs."""
     is_verbatim: bool = False
-    """The command is a person's own, to the letter: braces in it are theirs, not placeholders."""
+    """The command is the user's own: braces in it are not placeholders."""
     cpu_weight: int = CPU_WEIGHT
-    """Where the CPU is busy, two containers get it in the proportion of their weights."""
+    """If the CPU is busy, containers get it in the proportion of their weights."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,7 @@ class Container:
 
 @dataclass(frozen=True, slots=True)
 class HomeJob:
-    """A program that must run where a home's files are: beside the volume, with nothing else of Torpor in sight.
+    """A program that runs where the files of a home are: at the volume, without access to other parts of Torpor.
 
     `argv` is started with the home's directory as its last argument and `stdin` on its standard input. It writes one JSON
     object a line to standard output: {"progress": [done, total]} any number of times, then {"result": {...}} or
@@ -107,7 +108,7 @@ class Stream(IntEnum):
     """An output of a command, by its descriptor."""
 
     STDOUT = 1
-    """Or all of a terminal."""
+    """Also the output of a terminal."""
     STDERR = 2
 
 
@@ -125,24 +126,24 @@ class TerminalSize:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where something in a running workspace can be reached from here: a Unix socket, or a host and port."""
+    """The address of a program in a running workspace: a Unix socket, or a host and port."""
 
     unix_path: str | None = None
     host: str | None = None
     port: int | None = None
     preamble: bytes = b""
-    """Whoever connects sends this before anything else; nothing is answered to it."""
+    """A client sends this first; there is no reply to it."""
 
 
 class Shell(Protocol):
-    """Somebody's terminal. It ends with its shell, and its shell with it: closing hangs up."""
+    """A terminal with a shell. Each ends with the other: closing the terminal hangs up."""
 
     async def read(self) -> bytes:
-        """What the terminal shows next; nothing once the shell has ended and all it wrote was read."""
+        """The next output; empty after the shell has ended and all output was read."""
         ...
 
     async def write(self, data: bytes) -> None:
-        """What was typed. Waits while the terminal does not take it."""
+        """Send input. Waits while the terminal does not accept it."""
         ...
 
     async def resize(self, *, columns: int, rows: int) -> None: ...
@@ -152,19 +153,19 @@ class Shell(Protocol):
         ...
 
     async def close(self) -> None:
-        """Hangs up; may be said again."""
+        """Hang up; may be called again."""
         ...
 
 
 SIGNALS = frozenset({"HUP", "INT", "QUIT", "TERM", "KILL", "USR1", "USR2", "STOP", "CONT", "TSTP", "WINCH"})
-"""What can be sent to a command, by its name without SIG."""
+"""The signals that can be sent to a command, without SIG."""
 
 
 class RunningCommand(Protocol):
-    """A command inside a container, with its streams. Nothing is buffered beyond a fixed window in either direction."""
+    """A command inside a container, with its streams. Buffers are bounded in both directions."""
 
     async def read(self) -> Output | None:
-        """The next output; None once the command has ended and all of its output was read. The command waits for the reader."""
+        """The next output; None after the command has ended and all output was read. The command waits for the reader."""
         ...
 
     async def write(self, data: bytes) -> None:
@@ -172,7 +173,7 @@ class RunningCommand(Protocol):
         ...
 
     async def end_input(self) -> None:
-        """The end of standard input. At a terminal, which has none, nothing."""
+        """Close standard input. No effect on a terminal."""
         ...
 
     async def send_signal(self, name: str) -> None:
@@ -180,41 +181,41 @@ class RunningCommand(Protocol):
         ...
 
     async def resize(self, *, columns: int, rows: int) -> None:
-        """Of its terminal, if it has one."""
+        """Resize its terminal, if it has one."""
         ...
 
     async def exit_code(self) -> int:
-        """Waits for the end; Refused `not_running` when the container ended first."""
+        """Wait for the end; raise Refused `not_running` if the container ended first."""
         ...
 
     async def close(self) -> None:
-        """Ends the command and everything in its process group, if it still runs; may be called again."""
+        """End the command and its process group, if it still runs; may be called again."""
         ...
 
 
 class Runtime(Protocol):
-    """Containers and volumes. One contract suite (`tests/contracts/`) holds for every implementation and for the fake."""
+    """Containers and volumes. One contract suite (`tests/contracts/`) tests every implementation and the fake."""
 
     name: str
 
     async def observe(self, only: frozenset[str] | None = None) -> Survey:
-        """Everything that is there, in one look (or what belongs to these workspaces); Unavailable when it cannot be told."""
+        """Observe all resources (or those of these workspaces) at once; raise Unavailable if that is not possible."""
         ...
 
     async def ensure_volume(self, home: Home, fence: Fence) -> None:
-        """There is a volume of this generation. A new one is empty and carries no marker."""
+        """There is a volume of this generation. A new one is empty and has no marker."""
         ...
 
     async def mark_volume(self, home: Home, marker: Marker, fence: Fence) -> None:
-        """The volume carries this marker: it is ready from now on. Written last, durable on return.
+        """The volume has this marker: it is ready from now on. Written last, durable on return.
 
-        A marker that is missing or cannot be read is replaced. VOLUME_NOT_READY where there is no home to mark, or where the
-        marker there names another workspace.
+        A marker that is missing or cannot be read is replaced. VOLUME_NOT_READY if there is no home, or if the marker
+        names another workspace.
         """
         ...
 
     async def run_at_home(self, home: Home, job: HomeJob, fence: Fence, progress: Progress) -> Mapping[str, object]:
-        """Run the job at the home and give back its result. Cancelling ends the job's whole process tree before returning.
+        """Run the job at the home and return its result. A cancellation ends the whole process tree of the job first.
 
         VOLUME_NOT_READY refuses a job that writes to a volume that is or was whole, and one that reads a volume without its
         marker.
@@ -222,157 +223,150 @@ class Runtime(Protocol):
         ...
 
     async def ensure_no_volume(self, home: Home, fence: Fence, *, archived_revision: int | None) -> None:
-        """There is no volume of this generation. Gone in one instant: a half-deleted volume is never seen as ready.
+        """There is no volume of this generation. The removal is atomic: a partly removed volume is never observed as ready.
 
-        With `archived_revision`, refuses (VOLUME_REOPENED) when a container was started on it with a later revision, or one is
-        present now: somebody has worked there since the archive was made. None is for what its owner gave up.
+        With `archived_revision`, it refuses (VOLUME_REOPENED) if a container was started on it with a later revision, or is
+        present now: the home may have changed since the archive. None is for a home that its owner gave up.
         """
         ...
 
     async def ensure_no_half_made(self, home: Home, fence: Fence) -> None:
         """There is no half-made volume of this generation, and its space is free on return.
 
-        A volume stays that carries its marker, or that was whole once, also when only the home itself is left of it.
+        A volume that has its marker, or that was whole before, stays, also if only its home folder is left.
         """
         ...
 
     async def ensure_running(self, container: Container, fence: Fence, progress: Progress) -> None:
-        """There is one container of this workspace, started on this home. Starts it anew when the one there has ended.
+        """There is one container of this workspace, started on this home. A container that has ended is restarted.
 
-        Refuses (VOLUME_NOT_READY) a volume without the marker of its generation. Returns when started; ready is observed.
-        Progress counts the installation of the program's packages where that is needed.
+        Refuses (VOLUME_NOT_READY) a volume without the marker of its generation. Returns when started; readiness is observed.
+        Progress counts the installation of the program's packages.
         """
         ...
 
     async def ensure_no_container(self, workspace_id: str, fence: Fence) -> None:
-        """There is no container: asked to end, given its grace, then killed, the whole tree; its remains are removed."""
+        """There is no container: it is asked to end, killed with its whole tree after a grace period, and removed."""
         ...
 
     async def admit(self, workspace_id: str, fence: Fence) -> None:
-        """Whoever comes with an older epoch is refused from now on, though nothing else is asked for."""
+        """Callers with an older epoch are refused from now on."""
         ...
 
     async def execute(self, workspace_id: str, command: Sequence[str], stdin: bytes) -> ExecResult:
-        """Run a command inside the running container, as its user, in its home. Refused `not_running` when there is none."""
+        """Run a command inside the running container, as its user, in its home. Refused `not_running` if there is none."""
         ...
 
     async def start_command(
         self, workspace_id: str, command: Sequence[str], *, terminal: TerminalSize | None = None
     ) -> RunningCommand:
-        """The same as a stream, without limits; at a terminal of its own if a size is given.
+        """The same as a stream, without limits; on a new terminal if a size is given.
 
-        A command that cannot be started ends with exit code 127. Refused `not_running` when there is no running container.
+        A command that cannot be started ends with exit code 127. Refused `not_running` if there is no running container.
         """
         ...
 
     def logs(self, workspace_id: str, *, tail: int) -> AsyncIterator[bytes]:
-        """The last lines that the program wrote (of the present container or the last one)."""
+        """The last lines of the program's output (of the current or the last container)."""
         ...
 
     async def append_log(self, workspace_id: str, lines: bytes) -> None:
-        """Add whole lines to what `logs` shows; nothing where there is no container. Never fails because a disk is full."""
+        """Append lines to the log; no effect without a container. Never fails because a disk is full."""
         ...
 
     async def world(self) -> str:
-        """What this runtime sees, told apart from any other: controllers of different worlds must not share a database."""
+        """The identity of this runtime: controllers of different worlds must not share a database."""
         ...
 
     def address(self, workspace_id: str, port: int | None = None) -> Address | None:
-        """Where the running program answers, or whoever listens on this port of its loopback; None when there is no container.
+        """The address of the running program, or of this port of its loopback; None if there is no container.
 
-        No waiting, no I/O beyond a look: whether anybody listens on the port shows when it is connected to.
+        Does not wait: only a connection shows whether a program listens on the port.
         """
         ...
 
     async def shell(self, workspace_id: str, *, columns: int, rows: int) -> "Shell":
-        """A login shell on a terminal of its own, inside the running container, as its user, in its home.
+        """A login shell on a new terminal, inside the running container, as its user, in its home.
 
-        Refused `not_running` when there is none.
+        Refused `not_running` if there is none.
         """
         ...
 
     async def work(self) -> Mapping[str, Work]:
-        """What the processes of each running container do, by workspace. A container that cannot be looked at is missing."""
+        """The work of the processes of each running container, by workspace. A container that cannot be checked is missing."""
+        ...
+
+    async def usage(self) -> Mapping[str, Usage]:
+        """The CPU time and memory of each running container, by workspace. A container that cannot be measured is missing."""
         ...
 
     async def disk(self) -> Disk | None:
-        """The filesystem that new homes are made on; None where there is not one for all. Unavailable as for `observe`."""
+        """The filesystem for new homes; None if there is not a single one. Unavailable as for `observe`."""
         ...
 
     async def home_bytes(self, home: Home) -> int | None:
-        """What this home takes on its disk, hard links once; None when there is none. At low priority, for minutes at most.
+        """The size of this home on disk, hard links once; None if there is no home. At low priority, for minutes at most.
 
-        Unavailable when it cannot be told.
+        Unavailable if it cannot be measured.
         """
         ...
 
     async def stop_all(self) -> None:
-        """Torpor is going away. Engines that hold containers by themselves leave them; the others end them."""
+        """Torpor ends. Engines whose containers outlive Torpor leave them running; the others end them."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class Proven:
-    """An archive that was written, read back and compared."""
-
-    key: ArchiveKey
-    manifest_root: str
-    size_bytes: int
-    home_bytes: int
-    files: int
 
 
 @dataclass(frozen=True, slots=True)
 class ListedArchive:
-    """What lies in the store under an archive's key."""
+    """The objects in the store under the key of an archive."""
 
     key: ArchiveKey
     is_whole: bool
-    """It has its manifest: what has none was never finished, or is half removed."""
+    """It has its manifest. Without one it was never finished, or is partly removed."""
 
 
 class Archives(Protocol):
-    """Where homes sleep. Jobs run where the home is; what they write is immutable and named by (workspace, op_id).
+    """The store of archived homes. Jobs run where the home is; archives are immutable and named by (workspace, op_id).
 
-    A store has an identity. From the first look of this process on, every verb is Unavailable where that is gone or another: a
-    disk that is not mounted is no empty store.
+    A store has an identity. After the first access of this process, every verb raises Unavailable if the identity is missing or
+    different: a disk that is not mounted is not an empty store.
     """
 
     async def world(self) -> str:
-        """The store's identity; the first who asks gives it one."""
+        """The identity of the store; the first call creates it."""
         ...
 
     def pack_job(self, key: ArchiveKey, home: Home, revision: int) -> HomeJob:
-        """Write the home under this key, read it back, compare. Repeating it finds the finished archive and proves it again."""
+        """Write the home under this key, read it back, compare. A repetition finds the finished archive and verifies it
+        again."""
         ...
 
-    def proven(self, key: ArchiveKey, result: Mapping[str, object]) -> Proven:
-        """What a pack job's result says."""
+    def proven(self, key: ArchiveKey, home: Home, revision: int, result: Mapping[str, object]) -> ProvenArchive:
+        """The archive that the pack job with these arguments wrote; `result` is the JSON that the job returned."""
         ...
 
     def unpack_job(self, key: ArchiveKey) -> HomeJob:
-        """Fill an empty home from this key. ARCHIVE_NOT_FOUND, CHECKSUM_MISMATCH when it cannot be had as it was."""
+        """Fill an empty home from this key. ARCHIVE_NOT_FOUND or CHECKSUM_MISMATCH if the archive is missing or damaged."""
         ...
 
-    async def create_empty(self, key: ArchiveKey, home: Home, revision: int) -> Proven:
-        """Write the archive of an empty home, read back like any other."""
+    async def create_empty(self, key: ArchiveKey, home: Home, revision: int) -> ProvenArchive:
+        """Write the archive of an empty home, and verify it."""
         ...
 
     async def manifest_root(self, key: ArchiveKey) -> str:
-        """The root of a finished archive's manifest; Failed ARCHIVE_NOT_FOUND when there is none."""
+        """The root of a finished archive's manifest; Failed ARCHIVE_NOT_FOUND if there is none."""
         ...
 
     async def reachable(self) -> bool:
-        """Whether the store as a whole answers."""
+        """Whether the store answers."""
         ...
 
     def keys(self) -> AsyncIterator[ListedArchive]:
-        """All that lies in the store, whole or not, whether the database knows it or not; Unavailable when it cannot be listed
-        to its end."""
+        """All archives in the store, whole or not, in the database or not; Unavailable if the listing cannot be completed."""
         ...
 
     async def remove(self, key: ArchiveKey) -> None:
-        """There is no archive of this key. The manifest goes first: what is half removed is no archive."""
+        """There is no archive with this key. The manifest is removed first: a partly removed archive is not an archive."""
         ...
 
 
@@ -380,41 +374,41 @@ class Archives(Protocol):
 
 
 class Hints(Protocol):
-    """Something changed: look at once. A hint that is lost costs time, nothing else."""
+    """Hints to reconcile at once. A lost hint only costs time."""
 
     def wake(self, *workspace_ids: str) -> None:
-        """Returns at once and never fails; without ids: look at everything."""
+        """Returns at once and never fails; without ids: reconcile everything."""
         ...
 
     async def listen(self, on_hint: Callable[..., None]) -> None:
-        """Until cancelled: call it with the ids of every hint, and without any after the connection had been lost."""
+        """Until canceled: call it with the ids of every hint, and without ids after the connection was lost."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """How a workspace is used just now, as far as the bus remembers."""
+    """The current use of a workspace, according to the bus."""
 
     connections: int = 0
-    """Live ones: each has a lease that has not run out."""
+    """Live connections: each has a lease that has not expired."""
     idle_timer_s: float | None = None
-    """Seconds left; None: it has run out."""
+    """Seconds left; None: it has expired."""
     busy: str = ""
-    """What its processes are busy with, in words for people; empty: with nothing."""
+    """What its processes are busy with, in words for users; empty: they are not busy."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClosedConnection:
-    """A connection that is no more."""
+    """A connection that was closed."""
 
     workspace_id: str
     connection: str
     idle_s: float
-    """How long its workspace may be idle from now on."""
+    """How long its workspace may be idle from now."""
 
 
 class Activity(Protocol):
-    """Who is being used. Every verb raises Unavailable when the bus cannot be asked: nobody sleeps because of that."""
+    """The use of workspaces. Every verb raises Unavailable if the bus does not answer: then no workspace is stopped."""
 
     async def renew(self, leases: Mapping[str, frozenset[str]], *, lease_s: float) -> None:
         """These connections (by workspace) are live for another `lease_s`."""
@@ -425,34 +419,54 @@ class Activity(Protocol):
         ...
 
     async def release(self, closed: Sequence[ClosedConnection]) -> None:
-        """These have no lease any more; where one was the last of its workspace the idle timer starts."""
+        """End the leases of these connections; after the last one of a workspace its idle timer starts."""
         ...
 
     async def touch(self, idle_s: Mapping[str, float]) -> None:
-        """These workspaces were used just now: their idle timers start anew, with so many seconds."""
+        """These workspaces were just used: restart their idle timers with this many seconds."""
         ...
 
     async def uses(self, workspace_ids: Sequence[str]) -> Mapping[str, Use]:
-        """One answer for each that was asked for."""
+        """Return one value for each id."""
         ...
 
     async def memory_s(self) -> float:
-        """For how long the bus has forgotten nothing; 0 (and the count begins) when it has lost its memory."""
+        """For how long the bus has kept its data; 0 (and the count begins) after it lost its data."""
+        ...
+
+
+class UsageSeries(Protocol):
+    """The recent CPU, memory and disk use of workspaces, for plots. Unavailable when the bus does not respond."""
+
+    async def append(self, usages: Mapping[str, Usage]) -> None:
+        """Add a sample for each of these workspaces."""
+        ...
+
+    async def append_disk(self, workspace_id: str, disk_bytes: int) -> None:
+        """Add a measurement of the disk use."""
+        ...
+
+    async def samples(self, workspace_id: str) -> Sequence[UsageSample]:
+        """The samples of the last half hour, oldest first."""
+        ...
+
+    async def disk_samples(self, workspace_id: str) -> Sequence[tuple[float, int]]:
+        """Pairs of time (seconds since 1970) and bytes, oldest first."""
         ...
 
 
 class Feed(Protocol):
-    """What changed, to whoever listens now. What is lost here is read from the database."""
+    """Publishes events to current subscribers. Lost events are read from the database."""
 
     async def publish(self, messages: Sequence[tuple[str, bytes]]) -> None:
-        """(channel, message), in this order; Unavailable when the bus cannot be asked."""
+        """(channel, message), in this order; Unavailable if the bus does not answer."""
         ...
 
     async def listen(
         self, pattern: str, on_message: Callable[[str, bytes], None], on_gap: Callable[[], None], *, name: str = "feed"
     ) -> None:
-        """Until cancelled: call for each message with its channel; `on_gap` whenever some may have been missed.
+        """Until canceled: call `on_message` for each message with its channel; `on_gap` if messages may have been missed.
 
-        `name`: of this listener's loop, for health and metrics.
+        `name`: the name of the loop, for health and metrics.
         """
         ...

@@ -1,12 +1,11 @@
-"""Private folders with short names for sockets, and the removal of those whose process is dead.
+"""Make private folders with short paths for sockets, and remove those of dead processes.
 
 The kernel allows a socket's path 107 bytes, so these folders lie in the temporary directory. A process holds a lock in each
-folder of its own for as long as it lives; a folder whose lock is free was left behind by a kill -9.
+of its folders while it runs; a folder whose lock is free was left behind by a kill -9.
 """
 
 import asyncio
 import contextlib
-import fcntl
 import os
 import re
 import stat
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Self
 
 from torpor.domain.errors import Hopeless
+from torpor.file_lock import is_current, try_lock
 
 LOCK = "socket-folder.lock"
 NAME = re.compile(r"torpor-([a-z0-9_]{8}|(bus-)?[0-9a-f]{20})")
@@ -33,12 +33,12 @@ def root() -> Path:
 
 
 def make_private(folder: Path, owners: frozenset[int] | None = None) -> None:
-    """In a directory that all users share, another user may have made it first; then it is refused."""
+    """Hopeless when another user made it first, which is possible in a directory that all users share."""
     folder.mkdir(mode=0o700, exist_ok=True)
     seen = folder.lstat()
     ours = owners or {os.geteuid()}
     if not stat.S_ISDIR(seen.st_mode) or seen.st_uid not in ours or seen.st_mode & 0o077:
-        raise Hopeless(f"{folder} must be a folder of ours with mode 0700; remove it or find out who made it")
+        raise Hopeless(f"{folder} must be a folder of this user with mode 0700; find out who created it, and remove it")
 
 
 class SocketFolder:
@@ -64,7 +64,7 @@ class SocketFolder:
 async def hold(folder: Path, owners: frozenset[int] | None = None) -> SocketFolder:
     until = time.monotonic() + HELD_WITHIN_S
     while True:
-        # Not there: a sweep has just removed it.
+        # It is missing when a sweep has just removed it.
         with contextlib.suppress(FileNotFoundError):
             make_private(folder, owners)
             with _opened(folder) as inside:
@@ -99,14 +99,14 @@ def _candidates(where: Path) -> Iterator[Path]:
 
 
 def _is_swept(seen: os.stat_result) -> bool:
-    """Root also removes the folders of the user as whom its PostgreSQL runs."""
+    """Root also removes the folders of the user that its PostgreSQL runs as."""
     owners = (0, UNPRIVILEGED_USER) if os.geteuid() == 0 else (os.geteuid(),)
     return stat.S_ISDIR(seen.st_mode) and seen.st_uid in owners
 
 
 @contextlib.contextmanager
 def _opened(folder: Path) -> Iterator[int]:
-    """The folder itself, not its name: in a folder of another user, names may change their meaning meanwhile."""
+    """A descriptor instead of the path: another user could replace a path in a shared directory meanwhile."""
     inside = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         yield inside
@@ -121,9 +121,7 @@ def _locked(inside: int, flags: int = 0) -> int | None:
     except OSError:
         return None
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # Between opening and locking, another process may have removed this file and made a new one.
-        if os.path.samestat(os.fstat(lock), os.stat(LOCK, dir_fd=inside, follow_symlinks=False)):
+        if try_lock(lock) and is_current(lock, LOCK, dir_fd=inside, follow_symlinks=False):
             return lock
     except OSError:
         pass
@@ -132,7 +130,7 @@ def _locked(inside: int, flags: int = 0) -> int | None:
 
 
 def _remove(folder: Path, inside: int) -> None:
-    """Sockets and locks only: everything else in it keeps it."""
+    """Remove sockets and locks, and the folder if it is empty then."""
     with contextlib.suppress(OSError):
         with os.scandir(inside) as entries:
             names = [entry.name for entry in entries if entry.name.endswith(".lock") or _is_socket(entry)]

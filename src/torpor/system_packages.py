@@ -5,10 +5,10 @@ import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-# A service's PATH often lacks the administrators' folders, where ip and iptables lie.
+# A service's PATH often lacks the sbin folders, where ip and iptables are.
 SEARCH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-# The package that brings each tool, and another manager's name for it.
+# The package that contains each tool, and its name in other package managers.
 PACKAGE_OF: Mapping[str, str] = {
     "bwrap": "bubblewrap",
     "ip": "iproute2",
@@ -31,7 +31,7 @@ NEEDED_BY_OTHERS = ("bwrap", "ip", "pasta")
 
 
 def find(tool: str) -> str | None:
-    """Return the path of a tool of this machine. BusyBox's do not count: its ip knows no -batch, its setpriv no --pdeathsig."""
+    """Return the path of a tool of this machine. BusyBox is ignored: its ip lacks -batch, its setpriv --pdeathsig."""
     folders = filter(None, (os.environ.get("PATH", "") + ":" + SEARCH).split(":"))
     found = filter(None, (shutil.which(tool, path=folder) for folder in folders))
     return next((path for path in found if not Path(path).resolve().name.startswith("busybox")), None)
@@ -43,7 +43,7 @@ def manager() -> str | None:
 
 
 def packages_of(tools: Iterable[str], name: str) -> tuple[str, ...]:
-    """Return the packages that bring these tools, as this package manager calls them."""
+    """Return the packages that contain these tools, under this package manager's names."""
     other = OTHER_NAMES.get(name, {})
     return tuple(dict.fromkeys(other.get(PACKAGE_OF[tool], PACKAGE_OF[tool]) for tool in tools))
 

@@ -1,4 +1,4 @@
-"""What do the tests of accounts share?"""
+"""Fixtures of the tests of accounts."""
 
 from collections.abc import AsyncIterator
 

@@ -1,4 +1,4 @@
-"""Does a browser come in at a workspace's own host by leave of its session, once, soon, and nobody else in its place?"""
+"""Sign-in at a workspace's own host: a code works once, soon, and only for the browser of the session."""
 
 import asyncio
 import contextlib
@@ -40,7 +40,7 @@ async def test_a_door_is_its_user_at_one_workspace(here: AccountsStage, knock: K
     assert await here.accounts.recognise(token, came_from=HOME) == caller
     assert (caller.how, caller.user, caller.workspace_id) == (AuthMethod.DOOR, knock.session.user, knock.workspace_id)
     assert (caller.expires_at, caller.came_from) == (knock.session.expires_at, HOME)
-    # Nobody takes it for a session of its own.
+    # The workspace cookie is not a session of its own.
     assert [one.id for one in await here.accounts.sessions(caller)] == [knock.session.credential_id]
 
 
@@ -82,7 +82,7 @@ async def test_a_code_ends_with_its_session(here: AccountsStage, knock: Knock) -
 async def test_a_door_ends_with_its_session_and_is_named_with_it(here: AccountsStage, knock: Knock) -> None:
     token, door = await here.accounts.redeem(knock.code, NONCE, knock.workspace_id)
     told: set[str] = set()
-    here.accounts._revocations._ears.append(lambda revoked: told.update(revoked.credential_ids))
+    here.accounts._revocations._listeners.append(lambda revoked: told.update(revoked.credential_ids))
     await here.accounts.sign_out(knock.session)
     assert await refusal(here.accounts.recognise(token)) == "unauthorized"
     assert told == {knock.session.credential_id, door.credential_id}
@@ -97,7 +97,7 @@ async def test_only_a_session_opens_doors(here: AccountsStage, knock: Knock) -> 
 async def test_a_browser_is_not_let_in_without_end(here: AccountsStage, knock: Knock) -> None:
     doors = [await here.accounts.redeem(knock.code, NONCE, knock.workspace_id)]
     told: set[str] = set()
-    here.accounts._revocations._ears.append(lambda revoked: told.update(revoked.credential_ids))
+    here.accounts._revocations._listeners.append(lambda revoked: told.update(revoked.credential_ids))
     for _ in range(DOORS_AT_MOST):
         code = await here.accounts.door_code(knock.session, knock.workspace_id, digest(NONCE))
         doors.append(await here.accounts.redeem(code, NONCE, knock.workspace_id))
@@ -116,17 +116,17 @@ async def test_codes_that_nobody_comes_with_make_room(here: AccountsStage, knock
     await here.accounts.redeem(last, NONCE, knock.workspace_id)
 
 
-# ── at the same moment ────────────────────────────────────────────────────────────────────────────────────────────────
+# ── concurrent calls ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def until_waiting(here: AccountsStage) -> None:
-    """Somebody waits for a row that somebody else holds."""
+    """A transaction waits for a row that another one has locked."""
     await until(lambda: here.db.fetchval(WAITING))
 
 
 @pytest.fixture
 def orderly() -> Iterator[None]:
-    """Whoever waits waits for somebody who goes on: the database has to send nobody back."""
+    """The test causes no deadlock: each transaction waits for one that can go on."""
     with capture_logs() as said:
         yield
     assert [one for one in said if one["event"] == "deadlock"] == []
@@ -160,7 +160,7 @@ async def test_a_door_that_is_opened_while_its_session_ends_stays_shut(here: Acc
 
 @pytest.mark.usefixtures("orderly")
 async def test_many_sessions_end_beside_many_doors(here: AccountsStage, knock: Knock) -> None:
-    """Nobody is told to try again, and nobody is left inside."""
+    """No call fails with `try again`, and no credential is left."""
 
     async def come_in(session: Caller, code: str) -> None:
         with contextlib.suppress(Refused):
@@ -179,7 +179,7 @@ async def test_many_sessions_end_beside_many_doors(here: AccountsStage, knock: K
 
 
 async def test_who_signs_out_does_so_whatever_else_is_in_the_way(here: AccountsStage, knock: Knock) -> None:
-    """Two wait for each other; whichever is sent back by the database begins again."""
+    """Two transactions deadlock; the one that the database cancels is run again."""
     async with here.db.transaction():
         await here.db.execute("DELETE FROM door_codes")
         ending = asyncio.create_task(here.accounts.sign_out(knock.session))

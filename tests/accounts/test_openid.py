@@ -1,4 +1,4 @@
-"""Is nobody taken for somebody by a provider's word unless every part of it is right?"""
+"""A provider's ID token is accepted only if every part is valid."""
 
 import time
 from collections.abc import Iterator
@@ -73,10 +73,10 @@ async def test_what_is_wrong_in_any_part_is_not(forger: Forger, forged: str) -> 
     with pytest.raises(Refused) as refused:
         await vouched(forger)
     assert refused.value.code == "sign_in_refused"
-    # What went wrong is for the log; whoever tries it learns nothing.
+    # The log has the cause; the client does not get it.
     assert refused.value.message in (
-        "the sign-in provider did not vouch for you; begin again",
-        "the sign-in provider did not say who this is",
+        "the sign-in provider did not confirm who you are; sign in again",
+        "the sign-in provider sent no valid subject for this user",
     )
 
 
@@ -150,7 +150,7 @@ async def test_a_slash_makes_nobody_another_person(forger: Forger) -> None:
         ({"email": "boss@example.com", "email_verified": True}, True),
         ({"email": "boss@example.com"}, False),
         ({"email": "boss@example.com", "email_verified": "true"}, False),
-        # Whoever may choose their own name would be an administrator by choosing it.
+        # Users choose this name themselves, so it must not make them administrators.
         ({"preferred_username": "boss"}, False),
         ({"preferred_username": "boss@example.com"}, False),
     ],

@@ -1,4 +1,4 @@
-"""Can nobody keep others from signing in by having their own guesses looked at?"""
+"""A client cannot keep others from signing in by sending many guesses."""
 
 import asyncio
 
@@ -26,7 +26,7 @@ async def test_one_address_takes_only_its_share_of_the_places() -> None:
     said = await asyncio.gather(*crowd, outcome(passwords, stored, "192.0.2.1"))
     assert said[-1] == "right"
     assert said[:-1].count("right") == WAITING_FROM_ONE_ADDRESS
-    # They have all been seen to: whoever comes now does not wait behind them.
+    # All guesses are checked: the next sign-in does not wait behind them.
     assert await outcome(passwords, stored, "198.51.100.7") == "right"
 
 

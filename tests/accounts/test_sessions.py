@@ -1,4 +1,4 @@
-"""Does somebody who signs in come in, and does nobody else; and are they out at once when their session ends?"""
+"""Sessions: a right password starts one, and all access stops at once when it ends."""
 
 import asyncio
 import contextlib
@@ -15,6 +15,7 @@ from torpor.bus.login_throttle import OF_ONE_ADDRESS, OF_ONE_NAME, Throttle
 from torpor.bus.revocations import Revocations
 from torpor.domain.access import EVERY_SCOPE
 from torpor.domain.errors import Refused, Unavailable
+from torpor.testing.defaults import DEFAULTS
 
 pytestmark = pytest.mark.anyio
 PATIENCE_S = 20
@@ -55,7 +56,7 @@ async def test_who_has_no_password_comes_in_by_none(here: AccountsStage) -> None
 
 
 async def test_the_database_knows_no_secret(here: AccountsStage) -> None:
-    """Whoever reads all of it can act as nobody."""
+    """A reader of the whole database cannot act as a user."""
     await here.sign_up("ada")
     token = await here.sign_in("ada")
     caller = await here.accounts.recognise(token)
@@ -81,7 +82,7 @@ async def test_a_session_has_its_end(here: AccountsStage) -> None:
     assert await refusal(here.accounts.recognise(token)) == "unauthorized"
     assert await refusal(here.accounts.recognise_again(caller)) == "unauthorized"
     assert await here.accounts.sessions(caller) == []
-    # What has expired makes room.
+    # Expired sessions are deleted.
     await here.sign_in("ada")
     assert await here.db.fetchval("SELECT count(*) FROM tokens WHERE digest = $1", digest(token)) == 0
 
@@ -105,14 +106,16 @@ async def test_the_oldest_of_too_many_sessions_makes_room(here: AccountsStage) -
 async def test_a_password_is_hashed_anew_when_its_parameters_have_changed(here: AccountsStage) -> None:
     await here.sign_up("ada")
     before = await here.db.fetchval("SELECT password FROM users WHERE username = 'ada'")
-    stricter = Accounts(here.store, Revocations(here.bus), Throttle(here.bus), passwords=quick(time_cost=2))
+    stricter = Accounts(
+        here.store, Revocations(here.bus), Throttle(here.bus), session_ttl_s=DEFAULTS.session_ttl, passwords=quick(time_cost=2)
+    )
     await stricter.sign_in("ada", PASSWORD)
     after = await here.db.fetchval("SELECT password FROM users WHERE username = 'ada'")
     assert ("t=1" in before, "t=2" in after) == (True, True)
     await here.sign_in("ada")
 
 
-# ── guessing ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── guesses ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def guess(here: AccountsStage, username: str, came_from: str) -> str:
@@ -166,7 +169,7 @@ async def test_guessing_at_the_old_password_is_guessing_as_well(here: AccountsSt
 
 @contextlib.asynccontextmanager
 async def another_process(here: AccountsStage) -> AsyncIterator[Accounts]:
-    """Which hears of what ends here by Valkey alone."""
+    """Another process, which gets revocations only through Valkey."""
     there = here.another_process()
     listening = asyncio.create_task(there.run())
     await until_listened(here.bus)
@@ -182,7 +185,7 @@ async def watched(there: Accounts, *callers: Caller) -> AsyncIterator[list[async
     watching = [asyncio.create_task(there.until_ended(caller)) for caller in callers]
 
     def all_listen() -> bool:
-        """Each has asked once, and only listens from then on."""
+        """Each has checked once, and only waits for news from then on."""
         listening = [one for one in there._watching._watched if one.news._waiters]
         return len(listening) == len(callers) or any(one.done() for one in watching)
 
@@ -224,7 +227,7 @@ async def test_a_deactivated_user_is_out_everywhere(here: AccountsStage) -> None
         assert not admin.done()
     assert await refusal(here.accounts.recognise(secret)) == "unauthorized"
     assert await refusal(here.sign_in("ada")) == "bad_credentials"
-    # Once they may come in again, what they made for programs is good again; browsers must sign in.
+    # When the user is active again, the API tokens work again; browsers must sign in.
     await here.accounts.change_user(here.admin, "ada", UserChange(is_active=True))
     assert (await here.accounts.recognise(secret)).user.username == "ada"
     assert await refusal(here.accounts.recognise_again(session)) == "unauthorized"
@@ -244,7 +247,7 @@ async def test_who_loses_nothing_goes_on(here: AccountsStage, change: UserChange
     await here.sign_up("ada")
     session = await here.session("ada")
     async with another_process(here) as there, watched(there, session) as (one,):
-        there._watching._ask_again_s = 0.01
+        there._watching._recheck_s = 0.01
         there._watching._missed()
         await here.accounts.change_user(here.admin, "ada", change)
         there._watching._missed()
@@ -269,7 +272,7 @@ async def test_a_message_that_is_lost_costs_no_more_than_the_next_look(here: Acc
     await here.sign_up("ada")
     session = await here.session("ada")
     deaf = here.another_process()
-    deaf._watching._ask_again_s = 0.05
+    deaf._watching._recheck_s = 0.05
     async with watched(deaf, session) as (one,):
         await here.accounts.sign_out(session)
         await ended(one)
@@ -279,7 +282,7 @@ async def test_after_a_gap_everybody_is_asked_about_again(here: AccountsStage) -
     await here.sign_up("ada")
     session = await here.session("ada")
     async with another_process(here) as there, watched(there, session) as (one,):
-        # The row is gone and nobody says so: only that messages may have been missed.
+        # The row is deleted without a message: the process only learns that messages may be lost.
         await here.db.execute("DELETE FROM tokens WHERE id = $1::text::uuid", session.credential_id)
         await here.bus.ask(("CLIENT", "KILL", "TYPE", "pubsub"))
         await ended(one)
@@ -289,7 +292,7 @@ async def test_a_password_changed_while_somebody_signs_in_with_the_old_one_lets_
     await here.sign_up("ada")
 
     class Slow:
-        """The password is right; and while that is being found out, an administrator sets another."""
+        """While the right password is being checked, an administrator sets another one."""
 
         def __init__(self) -> None:
             self.real = quick()
@@ -299,7 +302,7 @@ async def test_a_password_changed_while_somebody_signs_in_with_the_old_one_lets_
             await here.accounts.change_user(here.admin, "ada", UserChange(password="another password"))
             return checked
 
-    slow = Accounts(here.store, Revocations(here.bus), Throttle(here.bus), passwords=Slow())  # type: ignore[arg-type]
+    slow = Accounts(here.store, Revocations(here.bus), Throttle(here.bus), session_ttl_s=DEFAULTS.session_ttl, passwords=Slow())  # type: ignore[arg-type]
     assert await refusal(slow.sign_in("ada", PASSWORD)) == "bad_credentials"
     assert await here.db.fetchval("SELECT count(*) FROM tokens WHERE kind = 'SESSION'") == 0
 

@@ -1,12 +1,12 @@
-"""Does a program come in by its token, with what the token was made for and for as long as it was made for?"""
+"""API tokens: they give access with their scopes, until they expire or are revoked."""
 
 import pytest
 
 from tests.accounts.test_sessions import another_process, ended, refusal, watched
 from tests.support.accounts_stage import HOME, AccountsStage
-from torpor.accounts import TOKEN_PREFIX, AuthMethod, Caller, digest
+from torpor.accounts import AuthMethod, Caller, digest
 from torpor.accounts.accounts import TOKENS_AT_MOST, ProviderIdentity
-from torpor.domain.access import EVERY_SCOPE, Scope
+from torpor.domain.access import EVERY_SCOPE, TOKEN_PREFIX, Scope
 
 pytestmark = pytest.mark.anyio
 
@@ -98,7 +98,7 @@ async def test_it_is_told_when_a_token_was_last_used(here: AccountsStage) -> Non
     await here.accounts.recognise(secret)
     (used,) = await here.accounts.tokens(ada)
     assert used.last_used_at is not None
-    # Not with every request: once a minute says as much.
+    # Not with every request: once a minute is enough.
     await here.accounts.recognise(secret)
     assert (await here.accounts.tokens(ada))[0].last_used_at == used.last_used_at
 
@@ -125,7 +125,7 @@ async def test_a_token_makes_none_that_lives_longer_than_itself(here: AccountsSt
     assert made.expires_at is not None
     assert short.expires_at is not None
     assert made.expires_at < short.expires_at
-    # A session ends, and what somebody made there for programs goes on.
+    # API tokens stay valid when the session that created them ends.
     assert (await here.accounts.make_token(session, "lasting", {Scope.READ}, None))[0].expires_at is None
     assert (await here.accounts.make_token(here.admin, "lasting", {Scope.READ}, None))[0].expires_at is None
 
@@ -141,7 +141,7 @@ async def test_what_was_revoked_meanwhile_makes_no_token(here: AccountsStage) ->
 
 
 async def descendants(here: AccountsStage) -> tuple[Caller, list[Caller]]:
-    """A session, and tokens of which each but the first was created with the one before."""
+    """A session and tokens; each token except the first is created with the one before."""
     await here.sign_up("ada")
     session = await here.session("ada")
     chain = [session]
@@ -190,14 +190,14 @@ async def test_a_replaced_token_of_the_machine_takes_the_tokens_created_with_it_
 
 
 async def test_a_token_gets_no_scope_that_its_creator_has_lost_meanwhile(here: AccountsStage) -> None:
-    """The caller was recognised while the token still had it."""
+    """The caller was authenticated while the token still had the scope."""
     await here.db.execute("UPDATE tokens SET scopes = '{read,account}' WHERE digest = $1", digest("torpor_root"))
     assert await refusal(here.accounts.make_token(here.admin, "more", {Scope.MANAGE}, None)) == "scope_missing"
     await here.accounts.make_token(here.admin, "same", {Scope.READ}, None)
 
 
 async def test_a_token_sets_no_password(here: AccountsStage) -> None:
-    """Who never had one would be asked for none, and whoever holds the token would be a person from then on."""
+    """Without an old password to ask for, the holder of the token could set one and sign in as the user."""
     session = await here.accounts.recognise(
         await here.accounts.sign_in_with(ProviderIdentity("https://id.example.com", "1", ("ada",)))
     )

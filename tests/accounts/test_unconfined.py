@@ -40,7 +40,7 @@ async def usernames(here: AccountsStage) -> list[str]:
 
 
 async def outcomes(*asked: Awaitable[Any]) -> Sequence[str]:
-    """Of each: the code of its refusal, or nothing."""
+    """The code of each refusal; empty: accepted."""
     ended = await asyncio.gather(*asked, return_exceptions=True)
     assert all(isinstance(one, Refused) or not isinstance(one, BaseException) for one in ended), ended
     return [one.code if isinstance(one, Refused) else "" for one in ended]

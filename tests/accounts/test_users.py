@@ -1,4 +1,4 @@
-"""Who is a user here, and what may be decided about them?"""
+"""Users: create, change, deactivate, and sign in with a provider."""
 
 import pytest
 
@@ -102,7 +102,7 @@ async def test_an_administrator_signs_somebody_out_everywhere(here: AccountsStag
     _, secret = await here.accounts.make_token(sessions[0], "robot", {Scope.READ}, None)
     stolen = await here.accounts.recognise(secret)
     told: set[str] = set()
-    here.accounts._revocations._ears.append(lambda revoked: told.update(revoked.credential_ids))
+    here.accounts._revocations._listeners.append(lambda revoked: told.update(revoked.credential_ids))
     await here.accounts.end_all(here.admin, "ada")
     for caller in (*sessions, stolen):
         assert await refusal(here.accounts.recognise_again(caller)) == "unauthorized"

@@ -1,4 +1,4 @@
-"""The whole app before real people: browsers that keep cookies, and programs that bring tokens."""
+"""The whole app with clients: browsers that keep cookies, and programs that send API tokens."""
 
 import contextlib
 import uuid
@@ -8,14 +8,16 @@ from typing import Any
 
 import httpx2
 
-from tests.api.unasked import NO_COLLECTING, NO_EVENTS
+from tests.api.unasked import NO_COLLECTING, NO_EVENTS, NO_USAGE
 from tests.support.accounts_stage import HOME, PASSWORD, AccountsStage, accounts_stage
 from torpor.accounts.provider import Provider
 from torpor.api.app import Health, make_app
 from torpor.domain.hostnames import Hosts
 from torpor.domain.limits import RunningLimits
-from torpor.service.wishes import Ttls, Wishes
+from torpor.service.use import UseService
+from torpor.service.wishes import Wishes
 from torpor.store.service_store import ServiceStore
+from torpor.testing.defaults import DEFAULTS
 from torpor.testing.fake_runtime import FakeRuntime, FakeWorld
 
 PLAIN = Hosts("http://localhost:8080", "localhost")
@@ -27,10 +29,10 @@ class Platform:
     people: AccountsStage
     hosts: Hosts
     stranger: Callable[..., httpx2.AsyncClient]
-    """A browser that was never here; each call makes another."""
+    """A new browser without cookies."""
 
     async def browser(self, username: str, **how: Any) -> httpx2.AsyncClient:
-        """One that is signed in, on our own page."""
+        """A browser that is signed in, on a page of the platform."""
         browser = self.stranger(**how)
         answer = await browser.post("/api/v1/login", json={"username": username, "password": PASSWORD})
         assert answer.status_code == 204, answer.text
@@ -49,9 +51,15 @@ async def platform(
         wishes = Wishes(
             ServiceStore(known.database),
             limits=RunningLimits(per_user=9, overall=9),
-            ttls=Ttls(),
+            ttls=DEFAULTS.ttls,
             new_id=lambda: str(uuid.uuid4()),
             hint=lambda _: None,
+            using=UseService(
+                ServiceStore(known.database),
+                new_id=lambda: str(uuid.uuid4()),
+                hint=lambda _: None,
+                lease_s=DEFAULTS.connection_lease,
+            ),
         )
 
         async def well() -> dict[str, Any]:
@@ -65,6 +73,7 @@ async def platform(
             hosts=hosts,
             events=NO_EVENTS,
             gc=NO_COLLECTING,
+            usage=NO_USAGE,
             provider=provider,
         )
 

@@ -1,4 +1,4 @@
-"""Is everything that people do written down, once and only if it was done; and does everybody see what is theirs of it?"""
+"""The audit log: each action has one entry, refused actions have none, and users see only their entries."""
 
 import uuid
 from collections.abc import AsyncIterator
@@ -112,7 +112,7 @@ async def test_from_where(here: LiveApi) -> None:
 
 
 async def test_everybody_sees_what_is_theirs(here: LiveApi) -> None:
-    """What they did, and what was done to what they own: by whom, but not from where."""
+    """Own actions, and actions on own workspaces with the user but without the address."""
     said = {"X-Forwarded-For": "192.0.2.7"}
     await here.create("adas")
     await here.create("bobs", "bob")

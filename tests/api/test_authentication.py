@@ -1,4 +1,4 @@
-"""Does a browser act as whoever is signed in there only for our own pages?"""
+"""A session cookie is accepted only from the platform's own pages."""
 
 from collections.abc import AsyncIterator
 
@@ -20,7 +20,7 @@ async def here(database_url: str, redis_url: str) -> AsyncIterator[Platform]:
 @pytest.mark.parametrize("site", FROM_ELSEWHERE)
 @pytest.mark.parametrize("path", ["/api/v1/me", "/api/v1/workspaces", "/api/v1/audit"])
 async def test_another_sites_page_does_not_even_look(here: Platform, site: str, path: str) -> None:
-    """It could not read the answer; how long it takes and how large it is would tell it something all the same."""
+    """The other site cannot read the answer, but its time and size would reveal something."""
     browser = await here.browser("ada")
     answer = await browser.get(path, headers={"Sec-Fetch-Site": site})
     assert (answer.status_code, answer.json()["code"]) == (403, "cross_site")
@@ -36,11 +36,11 @@ async def test_a_link_from_elsewhere_leads_to_pages_and_to_doors(here: Platform,
     browser = await here.browser("ada")
     there = {"Sec-Fetch-Site": site, "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
     assert (await browser.get("/", headers=there)).status_code == 200
-    # It is seen who asks: somebody who is not signed in would be sent to do so.
+    # The session is read: a browser without one is sent to sign in.
     assert (await browser.get("/door?workspace=demo", headers=there)).status_code == 422
 
 
 async def test_programs_say_what_they_like(here: Platform) -> None:
-    """A token does not travel by itself."""
+    """Browsers do not send an API token by themselves."""
     answer = await here.program("torpor_root").get("/api/v1/me", headers={"Sec-Fetch-Site": "cross-site"})
     assert answer.json()["username"] == "root"

@@ -1,4 +1,4 @@
-"""Is the command before an automatic stop stored, shown, changed and refused as it was said? Over HTTP."""
+"""The command before an automatic stop is stored, shown, changed and refused over HTTP."""
 
 from collections.abc import AsyncIterator
 

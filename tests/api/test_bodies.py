@@ -1,4 +1,4 @@
-"""Can no client fill the memory of the API, or hold its loop, with what it sends?"""
+"""Bodies are limited: no client can fill the memory of the API or block its event loop."""
 
 import asyncio
 import gc
@@ -58,7 +58,7 @@ def test_each_call_has_its_limit(path: str, longest: int) -> None:
 
 
 async def test_sixteen_megabytes_to_sign_in_hold_nothing_up(here: LiveApi) -> None:
-    """It took 15 s to parse them, and proxy and controller stood still."""
+    """Parsing them took 15 s, in which proxy and controller did not run."""
     nested = b"[" + b"[]," * (2**24 // 3) + b"[]]"
 
     async def longest_pause_s(until: asyncio.Event) -> float:
@@ -114,7 +114,7 @@ async def test_a_body_that_does_not_arrive_in_time_is_refused(here: LiveApi, mon
 
 
 def filled(before: str, part: str, after: str, size: int) -> bytes:
-    """A body of nearly so many bytes."""
+    """A body of almost so many bytes."""
     return (before + part * ((size - len(before) - len(after)) // len(part)) + after).encode()
 
 
@@ -137,10 +137,10 @@ EXPENSIVE = {
 
 
 async def test_the_most_expensive_bodies_do_not_hold_the_loop(here: LiveApi) -> None:
-    """It took 100 ms to parse 64 KiB of lists, and an answer of 600 KB named each of 6,500 unknown names."""
+    """Without the limit, 64 KiB of lists took 100 ms to parse, and 6,500 unknown names gave an answer of 600 KB."""
 
     async def longest_turn_s(until: asyncio.Event) -> float:
-        """CPU time of this thread between two of its turns: what others do on this machine does not count."""
+        """CPU time of this thread between two turns of its loop, so that other processes do not count."""
         longest, last = 0.0, time.thread_time()
         while not until.is_set():
             await asyncio.sleep(0)

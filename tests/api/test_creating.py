@@ -1,4 +1,4 @@
-"""Is a creation that is asked for again the same one, and are limits those of the one who creates? Over HTTP."""
+"""Creation over HTTP: a repeated request returns the same workspace, and the creator's limits count."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -24,7 +24,7 @@ async def test_the_same_key_is_the_same_workspace(here: LiveApi) -> None:
     again = await here.call("POST", "/workspaces", BODY, headers=KEY)
     assert (first.status_code, again.status_code) == (201, 201)
     assert again.json()["id"] == first.json()["id"]
-    # Also once it has another name, and what was asked for is said in another order.
+    # Also after a rename, and with the fields in another order.
     await here.call("PATCH", "/workspaces/demo", {"name": "other"})
     later = await here.call("POST", "/workspaces", dict(reversed(BODY.items())), headers=KEY)
     assert (later.status_code, later.json()["id"], later.json()["name"]) == (201, first.json()["id"], "other")
@@ -73,7 +73,7 @@ async def test_a_key_that_is_none(here: LiveApi, key: str) -> None:
 
 
 async def test_the_limits_tell_what_counts(here: LiveApi) -> None:
-    """What is told to run counts, and so does what is still there; exactly what `admit` counts."""
+    """Workspaces that should run and those that still run are listed: exactly those that `admit` counts."""
     for name in ("wished", "present", "starting", "asleep"):
         await here.create(name)
     await here.create("theirs", "bob")

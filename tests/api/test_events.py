@@ -1,4 +1,4 @@
-"""Does everybody who follows hear of everything that is theirs, once and in order, whatever happens on the way?"""
+"""Event streams: each client gets every event that it may see, once and in order, in spite of losses on the way."""
 
 import asyncio
 import random
@@ -37,7 +37,7 @@ def streams() -> float:
     return metrics.REGISTRY.get_sample_value("torpor_sse_streams") or 0
 
 
-# ── what is heard, and by whom ────────────────────────────────────────────────────────────────────────────────────────
+# ── which events, to which user ───────────────────────────────────────────────────────────────────────────────────────
 
 
 async def test_what_changes_is_heard(database_url: str, redis_url: str) -> None:
@@ -124,7 +124,7 @@ async def test_the_calls_are_described(database_url: str, redis_url: str) -> Non
             assert ("404" in call["responses"]) is ("{workspace}" in path)
 
 
-# ── what was missed ───────────────────────────────────────────────────────────────────────────────────────────────────
+# ── missed events ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("how", ["header", "query", "both"])
@@ -140,7 +140,7 @@ async def test_what_was_missed_is_told_again(
             await here.change("demo", times=2)
             await here.change("other")
         last = await here.until_handed_out()
-        # A browser that comes again repeats the address as it was: what it says itself counts more.
+        # A browser that reconnects repeats the address with the old id: the header counts more.
         query = {"header": "", "query": f"?last_event_id={start}", "both": f"?last_event_id={start + 9}"}[how]
         client = await here.follow(f"/workspaces/demo/events{query}", since=None if how == "query" else start)
         assert [one.id - start for one in await client.some(8)] == [1, 2, 4, 5, 7, 8, 10, 11]
@@ -207,7 +207,7 @@ async def test_an_id_that_is_none(database_url: str, redis_url: str, since: str)
 
 
 async def test_who_comes_again_and_again_misses_nothing(database_url: str, redis_url: str) -> None:
-    """Clients leave in the middle of whatever comes, and say the last id they saw, while changes go on."""
+    """Clients disconnect in the middle of the stream and reconnect with their last id, while changes go on."""
     async with live_api(database_url, redis_url) as here:
         await here.create("demo")
         await here.create("other")
@@ -245,14 +245,14 @@ async def test_who_comes_again_and_again_misses_nothing(database_url: str, redis
             assert [one.id for one in seen] == list(range(start + 1, start + 1 + 2 * changes))
 
 
-# ── what was shown already ────────────────────────────────────────────────────────────────────────────────────────────
+# ── state and events ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(("target", "since"), [("/workspaces/w/events", None), ("/workspaces/w/events", 0), ("/events", 0)])
 async def test_after_how_it_stands_comes_nothing_older(
     database_url: str, redis_url: str, target: str, since: int | None
 ) -> None:
-    """Whoever comes while nobody leads is shown what has no id yet."""
+    """A client that connects while there is no leader gets the state, including changes without an id."""
     async with live_api(database_url, redis_url, publishes=False) as here:
         workspace_id = await here.create("demo")
         await here.change("demo", times=3)
@@ -291,7 +291,7 @@ async def test_what_changes_while_all_is_shown_is_told_once(
 
         monkeypatch.setattr(store, "standing_all", changing)
         client = await here.follow("/events", since=0)
-        # Four pages, the last of them empty: each is shown as it stood then, and told of what was changed later.
+        # Four pages, the last one empty: the client gets each workspace's state and then the later changes.
         told = await client.some(1 + 3 + 4 + 3 + 2)
         seen = {name: [one.wish_version for one in told[1:] if one.body["workspace"]["name"] == name] for name in names}
         assert seen == {"a": [1, 2, 3, 4, 5], "b": [2, 3, 4, 5], "c": [3, 4, 5]}
@@ -314,7 +314,7 @@ async def test_replaying_lets_the_others_have_their_turn() -> None:
     assert turns >= 10
 
 
-# ── who may ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── access ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 END = {
     "revoked": "DELETE FROM tokens WHERE user_id = $1",
@@ -388,7 +388,7 @@ async def test_who_it_is_shared_with_hears_of_it_until_it_is_not(database_url: s
         of_eves = await here.follow("/events", by="root")
         assert await of_bobs.next() is not None
         await here.change("demo")
-        await here.wishes.share(ada, "demo", "bob", Share.USE)
+        await here.wishes.sharing.share(ada, "demo", "bob", Share.USE)
         (shared,) = await of_bobs.some(1)
         assert (shared.id, shared.body["workspace"]["name"]) == (start + 2, "demo")
         assert shared.body["workspace"]["shares"] == {"bob": "use"}
@@ -398,21 +398,21 @@ async def test_who_it_is_shared_with_hears_of_it_until_it_is_not(database_url: s
         (changed,) = await of_bobs.some(1)
         assert changed.id == start + 3
 
-        await here.wishes.unshare(ada, "demo", "bob")
+        await here.wishes.sharing.unshare(ada, "demo", "bob")
         assert await of_bobs.next() is None
         await of_one.some(1)
         assert await of_one.next() is None
         assert (await here.follow("/workspaces/demo/events", by="bob")).status == 404
         assert len(await of_eves.some(4)) == 4, "others are not disturbed"
 
-        # Who comes again with what they know is told that it is too much; what is left is nothing.
+        # A client that reconnects with its old id gets a reset; it may see no workspace any longer.
         again = await here.follow("/events", by="bob", since=changed.id)
         reset = await again.next()
         assert (reset and reset.event, reset and reset.id) == ("reset", BEGINNING)
         now = await again.next()
         assert (now and now.event, now and now.id) == ("heartbeat", start + 4)
         await here.change("demo")
-        await here.wishes.share(ada, "another", "bob", Share.MANAGE)
+        await here.wishes.sharing.share(ada, "another", "bob", Share.MANAGE)
         (shared,) = await again.some(1)
         assert shared.body["workspace"]["name"] == "another"
 
@@ -421,18 +421,18 @@ async def test_who_it_is_shared_with_hears_of_it_until_it_is_not(database_url: s
 async def test_what_is_taken_in_the_moment_a_stream_begins_is_not_told(
     database_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch, since: str
 ) -> None:
-    """They were let in, and it was taken from them before anything was read."""
+    """The user loses access after the first permission check, while the stream reads its start."""
     async with live_api(database_url, redis_url) as here:
         await here.create("demo")
         ada = here.people["ada"].caller
-        await here.wishes.share(ada, "demo", "bob", Share.USE)
+        await here.wishes.sharing.share(ada, "demo", "bob", Share.USE)
         last = await here.until_handed_out()
         store = here.events_store
 
         def taking(read: Callable[..., Any]) -> Callable[..., Any]:
             async def taken(*about: Any, **how: Any) -> Any:
                 monkeypatch.undo()
-                await here.wishes.unshare(ada, "demo", "bob")
+                await here.wishes.sharing.unshare(ada, "demo", "bob")
                 await here.until_handed_out()
                 return await read(*about, **how)
 
@@ -440,7 +440,7 @@ async def test_what_is_taken_in_the_moment_a_stream_begins_is_not_told(
 
         monkeypatch.setattr(store, "standing", taking(store.standing))
         monkeypatch.setattr(store, "after", taking(store.after))
-        # Heartbeats tell everybody how far it has come, so the last id is known also to whoever was not told of the change.
+        # Heartbeats carry the last id, so a client knows it even if it may not see that change.
         said = {"nothing": None, "its last": last + 1, "everything": BEGINNING}[since]
         refused = await here.follow("/workspaces/demo/events", by="bob", since=said)
         assert (refused.status, (await refused.text())["code"]) == (404, "not_found")
@@ -450,18 +450,18 @@ async def test_what_is_taken_in_the_moment_a_stream_begins_is_not_told(
 async def test_that_it_was_taken_is_found_out_also_when_nobody_tells(
     database_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("torpor.api.staying.LOOK_AGAIN_S", 0.05)
+    monkeypatch.setattr("torpor.accounts.access_watch.RECHECK_S", 0.05)
     async with live_api(database_url, redis_url, publishes=False) as here:
         await here.create("demo")
         ada = here.people["ada"].caller
-        await here.wishes.share(ada, "demo", "bob", Share.USE)
+        await here.wishes.sharing.share(ada, "demo", "bob", Share.USE)
         theirs = await here.follow("/workspaces/demo/events", by="bob")
         hers = await here.follow("/workspaces/demo/events")
         for client in (theirs, hers):
             await client.some(1)
         await asyncio.sleep(0.2)
         assert streams() == 2
-        await here.wishes.unshare(ada, "demo", "bob")
+        await here.wishes.sharing.unshare(ada, "demo", "bob")
         assert await theirs.next() is None
         assert streams() == 1
 
@@ -476,7 +476,7 @@ async def test_a_grant_is_replayed_like_everything_else(
         await here.create("demo")
         start = await here.until_handed_out()
         client = await here.follow("/events", by="bob", since=start) if how == "live" else None
-        await here.wishes.share(here.people["ada"].caller, "demo", "bob", Share.USE)
+        await here.wishes.sharing.share(here.people["ada"].caller, "demo", "bob", Share.USE)
         for _ in range(3):
             await here.change("demo")
             await here.change("mine")
@@ -503,7 +503,7 @@ async def test_nobody_follows_a_hundred_times_over(database_url: str, redis_url:
         assert (await here.follow("/events")).status == 429
 
 
-# ── when nothing happens ──────────────────────────────────────────────────────────────────────────────────────────────
+# ── heartbeats ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def test_the_heart_beats_and_the_id_goes_on(database_url: str, redis_url: str) -> None:
@@ -524,7 +524,7 @@ async def test_the_heart_beats_and_the_id_goes_on(database_url: str, redis_url: 
         assert beat.id == last + 1, "so that it does not grow old while only others change"
 
 
-# ── what the bus does not do ──────────────────────────────────────────────────────────────────────────────────────────
+# ── faults of the bus ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def test_what_the_bus_lost_is_found_when_the_next_one_comes(
@@ -538,7 +538,7 @@ async def test_what_the_bus_lost_is_found_when_the_next_one_comes(
         client = await here.follow("/workspaces/demo/events")
         await client.some(1)
         await here.change("demo", times=3)
-        # A leader that ended after it had numbered, before it had published.
+        # A leader that ends after it numbers events and before it publishes them.
         await here.publisher._outbox.number(TERM, limit=100)
         await here.change("demo")
         await here.publisher.do(TERM)
@@ -582,7 +582,7 @@ async def test_what_another_installation_says_on_the_same_bus_is_not_ours(
         start = await here.until_handed_out()
         client = await here.follow("/events", by="root")
         assert await client.next() is not None
-        # The other one has got just as far.
+        # The other installation has the same last id.
         theirs = event_body(EventKind.STATE_CHANGED, start + 1, workspace={"id": "theirs"})
         told = EventMessage(start + 1, start, 1, "theirs", str(here.people["root"].id), theirs)
         bus = await Bus.open(redis_url)
@@ -709,7 +709,7 @@ async def test_a_database_that_is_an_older_one_begins_anew(
         last = await here.until_handed_out()
         client = await here.follow("/workspaces/demo/events")
         await client.some(1)
-        # As a restored backup has it.
+        # As after the restore of a backup.
         await here.db.execute("DELETE FROM outbox WHERE event_id > $1", last - 3)
         await here.db.execute("UPDATE event_counter SET last_id = $1", last - 3)
         assert await client.next() is None, "the stream ends"
@@ -719,7 +719,7 @@ async def test_a_database_that_is_an_older_one_begins_anew(
         assert [one.id for one in await again.some(1)] == [last - 2]
 
 
-# ── those who leave, and those who do not keep up ─────────────────────────────────────────────────────────────────────
+# ── disconnects and slow clients ──────────────────────────────────────────────────────────────────────────────────────
 
 
 async def test_who_leaves_is_forgotten_at_once(database_url: str, redis_url: str) -> None:
@@ -751,7 +751,7 @@ async def test_a_slow_reader_is_dropped_and_the_others_go_on(
             received = await quick.some(changes)
         assert [one.id for one in received] == list(range(now.id + 1, now.id + 1 + changes))
         await until(lambda: streams() == 1)
-        # What it had in its hands already is whole and in order; it comes again with the last id it saw.
+        # The events that it received are complete and in order; it reconnects with its last id.
         seen = []
         while (one := await slow.next()) is not None:
             seen.append(one.id)
@@ -788,13 +788,13 @@ async def test_when_nobody_follows_any_more_every_stream_ends(database_url: str,
         assert (refused.status, (await refused.text())["code"]) == (503, "unavailable")
 
 
-# ── many ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── load ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 _CHANGE = re.compile(rb"id: (\d+)\nevent: (?:state_changed|error)\n")
 
 
 class Counting(asyncio.Protocol):
-    """As little as can be between the socket and the ids."""
+    """Reads the ids from the socket with as little work as possible."""
 
     def __init__(self, request: bytes, *, until_id: int) -> None:
         self.ids: list[int] = []
@@ -831,7 +831,7 @@ class Counting(asyncio.Protocol):
 
 @pytest.mark.long
 async def test_two_thousand_streams_and_a_burst(database_url: str, redis_url: str) -> None:
-    """Half of them follow one workspace, the others everything; each hears of every change, in order."""
+    """Half of them follow one workspace, the others all events; each gets every change, in order."""
     many, burst = 2000, 500
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -856,7 +856,7 @@ async def test_two_thousand_streams_and_a_burst(database_url: str, redis_url: st
         async with asyncio.timeout(120):
             await asyncio.gather(*(client.done for client in clients))
         for number, client in enumerate(clients):
-            # Who follows one workspace was told first how it stands.
+            # A client of one workspace gets its state first.
             assert client.ids == list(range(start if number % 2 else start + 1, start + 1 + burst))
         for client in clients:
             client.transport.abort()

@@ -1,4 +1,4 @@
-"""Does `torpor events` follow the real API, line by line, as it happens?"""
+"""`torpor events` follows the real API, line by line."""
 
 import asyncio
 import contextlib
@@ -24,7 +24,7 @@ async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
 
 
 class Door:
-    """A port before the API's socket, which can be slammed shut."""
+    """A port in front of the API's socket whose connections a test can close."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

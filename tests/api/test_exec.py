@@ -17,7 +17,7 @@ from tests.support.waiting import until
 from torpor.api.exec_stream import WINDOW
 from torpor.domain.access import EVERY_SCOPE, Scope, Share
 from torpor.ports import ExecResult, RunningCommand, TerminalSize
-from torpor.runtimes.process import ProcessOptions
+from torpor.testing.defaults import process_options
 from torpor.testing.fake_runtime import FakeRuntime
 
 pytestmark = pytest.mark.anyio
@@ -34,8 +34,8 @@ async def here(database_url: str, redis_url: str) -> AsyncIterator[LiveApi]:
 
 @contextlib.asynccontextmanager
 async def on_a_machine(here: LiveApi) -> AsyncIterator[OnThisMachine]:
-    """A workspace `nb` of ada's whose container is a real one."""
-    async for machine in on_this_machine(ProcessOptions(grace_s=2.0)):
+    """A workspace `nb` of the user ada with a real container."""
+    async for machine in on_this_machine(process_options(grace_s=2.0)):
         home = await ready_volume(machine)
         await machine.runtime.ensure_running(machine.silent(home), FENCE, unheard)
         await running(here, workspace_id=home.workspace_id)
@@ -143,7 +143,7 @@ async def test_a_client_that_names_no_command_is_not_waited_for(here: LiveApi, m
         assert (await until_closed(line))[1] == 1008
 
 
-# ── who may, and for how long ─────────────────────────────────────────────────────────────────────────────────────────
+# ── access ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def test_refusals_come_before_the_upgrade(here: LiveApi) -> None:
@@ -187,19 +187,19 @@ async def test_it_ends_at_once_when_the_token_is_revoked(here: LiveApi) -> None:
         await start(line, "yes")
         await until_output(line, b"y\n")
         await here.accounts.revoke(ada, token.id)
-        assert (await until_closed(line))[1:] == (1008, "you are not signed in any more")
+        assert (await until_closed(line))[1:] == (1008, "you are no longer signed in")
 
 
 async def test_it_ends_at_once_when_it_is_no_longer_shared(here: LiveApi) -> None:
     await running(here)
     ada = here.people["ada"].caller
-    await here.wishes.share(ada, "nb", "bob", Share.USE)
+    await here.wishes.sharing.share(ada, "nb", "bob", Share.USE)
     async with knock(here, "nb/exec", by="bob") as line:
         await start(line, "yes")
         await until_output(line, b"y\n")
-        await here.wishes.unshare(ada, "nb", "bob")
+        await here.wishes.sharing.unshare(ada, "nb", "bob")
         await here.publisher.do(TERM)
-        assert (await until_closed(line))[1:] == (1008, "you may not use 'nb' any more")
+        assert (await until_closed(line))[1:] == (1008, "you may no longer use 'nb'")
 
 
 async def test_it_ends_with_its_container(here: LiveApi) -> None:
@@ -225,7 +225,7 @@ async def test_a_client_that_leaves_ends_the_command(here: LiveApi) -> None:
             await asyncio.wait_for(machine.runtime.execute(workspace_id, gone, b""), PATIENCE_S)
 
 
-# ── waking ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── wake ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def falls_asleep(here: LiveApi, name: str = "nb") -> str:
@@ -236,7 +236,7 @@ async def falls_asleep(here: LiveApi, name: str = "nb") -> str:
 
 
 async def wakes_up(here: LiveApi, name: str = "nb") -> None:
-    """As the controller does once it is wished."""
+    """As the controller does after the request."""
     await until(lambda: here.db.fetchval("SELECT desired_state = 'RUNNING' FROM workspaces WHERE name = $1", name))
     await here.db.execute(f"UPDATE workspaces SET {RUNS} WHERE name = $1", name)
 
@@ -281,7 +281,7 @@ async def test_a_workspace_that_is_stopped_while_it_wakes_is_not_waited_for(here
         await start(line, "echo")
         await line.recv()
         await here.db.execute("UPDATE workspaces SET desired_state = 'STANDBY' WHERE name = 'nb'")
-        assert (await until_closed(line))[1:] == (1001, "'nb' was stopped while it woke")
+        assert (await until_closed(line))[1:] == (1001, "'nb' was stopped while it was starting")
 
 
 async def test_a_client_that_leaves_while_it_wakes_runs_nothing(here: LiveApi) -> None:

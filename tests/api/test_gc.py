@@ -1,16 +1,17 @@
-"""Does the API show what would be collected, and is what is asked for done?"""
+"""The API previews a collection of archives, and a requested collection runs."""
 
 import asyncio
 import contextlib
 import socket
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any, TypeVar
 
 import pytest
 import uvicorn
 
-from tests.api.unasked import NO_EVENTS
+from tests.api.unasked import NO_EVENTS, NO_USAGE
 from tests.support.gc_stage import IN_ERROR, RETENTION, TERM, GcStage, deleted, gc_stage
 from tests.support.live_api import background
 from tests.support.users import accounts_of, person, token_for
@@ -24,6 +25,7 @@ from torpor.cli.commands.gc import wait_for_report
 from torpor.cli.exit_codes import CommandError, ExitCode
 from torpor.control.duties import run_duty
 from torpor.domain.hostnames import Hosts
+from torpor.domain.retention import GcPolicy
 from torpor.store.database import Database, Role
 from torpor.testing.fake_runtime import FakeArchives, FakeRuntime, FakeWorld
 
@@ -41,7 +43,7 @@ class Served:
         self.people = people
 
     async def ask(self, question: Callable[[ApiClient], Answer], *, by: str = "ada") -> Answer:
-        """As the command line does: its own client, over HTTP."""
+        """The client of the command line, over HTTP."""
         token = await token_for(self.database, self.people[by].user)
 
         def call() -> Answer:
@@ -70,7 +72,8 @@ async def served(database_url: str, redis_url: str) -> AsyncIterator[Served]:
             Health(nothing, nothing),
             hosts=Hosts("http://localhost", "localhost"),
             events=NO_EVENTS,
-            gc=GcSources(here.seen, here.archives, RETENTION),
+            gc=GcSources(here.seen, here.archives, GcPolicy(RETENTION, every=timedelta(hours=1))),
+            usage=NO_USAGE,
         )
         async with listening(app) as url:
             yield Served(here, world, url, database, people)
@@ -185,7 +188,7 @@ async def test_a_store_that_is_out_cannot_be_looked_at(served: Served) -> None:
 
 
 async def test_a_crowd_shares_one_listing_and_whoever_leaves_takes_it_from_nobody(served: Served) -> None:
-    collecting = GcSources(served.here.seen, served.here.archives, RETENTION)
+    collecting = GcSources(served.here.seen, served.here.archives, GcPolicy(RETENTION, every=timedelta(hours=1)))
     previewed, listings, goes_on = _SharedGcPlan(lambda: _preview(collecting)), 0, asyncio.Event()
 
     async def count(verb: str, workspace_id: str) -> None:
@@ -209,7 +212,7 @@ async def test_a_crowd_shares_one_listing_and_whoever_leaves_takes_it_from_nobod
 
 
 async def test_the_preview_goes_by_what_the_leader_goes_by(served: Served) -> None:
-    """Its own settings may be others."""
+    """The leader's settings may differ."""
     here = served.here
     demo = await here.workspace("demo")
     keys = [await here.archive(demo, hours=hours) for hours in (1, 2, 3, 4)]

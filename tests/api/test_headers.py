@@ -1,4 +1,4 @@
-"""Does every answer, whatever it is, tell browsers what not to do with it?"""
+"""Every answer has the security headers."""
 
 from typing import Any
 
@@ -6,13 +6,15 @@ import httpx2
 import pytest
 
 from tests.api.browsers import PLAIN, SECURE, platform
-from tests.api.unasked import NO_COLLECTING, NO_EVENTS
+from tests.api.unasked import NO_COLLECTING, NO_EVENTS, NO_USAGE
 from torpor.api.app import Health, make_app
 from torpor.domain.hostnames import Hosts
-from torpor.service.wishes import Ttls, Wishes
+from torpor.service.use import UseService
+from torpor.service.wishes import Wishes
+from torpor.testing.defaults import DEFAULTS
 
 pytestmark = pytest.mark.anyio
-# A page, JSON, a refusal, what is not there, a redirect, plain text, and what the framework itself refuses.
+# A page, JSON, a refusal, a missing page, a redirect, plain text, and a refusal by the framework itself.
 PATHS = [
     "/",
     "/docs",
@@ -43,9 +45,18 @@ async def test_also_that_something_broke(hosts: Hosts) -> None:
         raise LookupError("what nobody has thought of")
 
     nothing: Any = None
-    wishes = Wishes(nothing, limits=nothing, ttls=Ttls(), new_id=str, hint=print)
-    app = make_app(wishes, nothing, nothing, Health(broken, broken), hosts=hosts, events=NO_EVENTS, gc=NO_COLLECTING)
-    # As a server has it: the error is raised once more after it was answered, to be logged.
+    wishes = Wishes(
+        nothing,
+        limits=nothing,
+        ttls=DEFAULTS.ttls,
+        new_id=str,
+        hint=print,
+        using=UseService(nothing, new_id=str, hint=print, lease_s=DEFAULTS.connection_lease),
+    )
+    app = make_app(
+        wishes, nothing, nothing, Health(broken, broken), hosts=hosts, events=NO_EVENTS, gc=NO_COLLECTING, usage=NO_USAGE
+    )
+    # As under a server: the error is raised again after the answer, so that it is logged.
     transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
     async with httpx2.AsyncClient(transport=transport, base_url=hosts.base_url) as client:
         answers = [
@@ -72,5 +83,5 @@ def check(answer: httpx2.Response, hosts: Hosts) -> None:
     assert ("strict-transport-security" in headers) is hosts.is_secure, where
     if answer.request.url.path.startswith("/api/"):
         assert headers["cache-control"] == "no-store", where
-    # Said once: two policies are both in force, and the stricter of two values is not always what was meant.
+    # Each header once: browsers enforce two policies together, which may be stricter than intended.
     assert len(headers.get_list("content-security-policy")) == 1, where

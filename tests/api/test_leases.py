@@ -1,4 +1,4 @@
-"""Can somebody keep a workspace awake, be told why it is, and wake one? Over HTTP, on a real PostgreSQL and a real Valkey."""
+"""Keep awake, explain and wake workspaces over HTTP, on a real PostgreSQL and a real Valkey."""
 
 import asyncio
 import json
@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from fastapi import FastAPI
 
-from tests.api.unasked import NO_COLLECTING, NO_EVENTS
+from tests.api.unasked import NO_COLLECTING, NO_EVENTS, NO_USAGE
 from tests.support.idle_stage import TERM, IdleStage, idle_stage
 from tests.support.users import accounts_of, person, token_for
 from tests.support.waiting import until
@@ -25,7 +25,9 @@ from torpor.domain.errors import Reason, Refused
 from torpor.domain.hostnames import Hosts
 from torpor.domain.limits import RunningLimits
 from torpor.domain.states import Phase, Wish, WishOrigin
-from torpor.service.wishes import Ttls, Wishes
+from torpor.service.use import UseService
+from torpor.service.wishes import Wishes
+from torpor.testing.defaults import DEFAULTS
 from torpor.testing.fake_runtime import FakeRuntime, FakeWorld
 
 pytestmark = pytest.mark.anyio
@@ -44,7 +46,7 @@ async def night(database_url: str, redis_url: str) -> AsyncIterator[IdleStage]:
 
 @dataclass(frozen=True)
 class Caller:
-    """Somebody at the door of the application itself."""
+    """A client of the application itself, without a server."""
 
     app: FastAPI
     token: str
@@ -89,11 +91,12 @@ async def caller_for(night: IdleStage, caller: accounts.Caller) -> Caller:
         hosts=Hosts("http://localhost:8080", "localhost"),
         events=NO_EVENTS,
         gc=NO_COLLECTING,
+        usage=NO_USAGE,
     )
     return Caller(app, token)
 
 
-# ── holding ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── holds ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def test_a_hold_is_made_listed_and_ended(night: IdleStage, call: Caller) -> None:
@@ -177,7 +180,7 @@ async def test_what_is_deleted_is_not_held(night: IdleStage, call: Caller) -> No
     assert (status, problem["code"]) == (409, "is_deleted")
 
 
-# ── explaining ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── explain ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def test_why_it_is_awake_is_told(night: IdleStage, call: Caller) -> None:
@@ -219,13 +222,13 @@ async def test_why_it_was_stopped_is_told(night: IdleStage, call: Caller) -> Non
     await night.set(ada, "phase = 'STANDBY'")
     _, told = await call("GET", "ada/explain")
     assert told["stopped_because"]["origin"] == "IDLE"
-    assert told["stopped_because"]["words"] == "put to sleep because nobody used it for 1 s"
+    assert told["stopped_because"]["words"] == "stopped automatically because it was not used for 1 s"
     await night.wishes.wish(night.user, "ada", Wish.STANDBY)
     _, told = await call("GET", "ada/explain")
-    assert (told["stopped_because"]["origin"], told["stopped_because"]["words"]) == ("PERSON", "stopped by a person")
+    assert (told["stopped_because"]["origin"], told["stopped_because"]["words"]) == ("PERSON", "stopped by a user")
 
 
-# ── waking ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── wake ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def test_many_that_knock_at_once_wake_once(night: IdleStage) -> None:
@@ -278,7 +281,7 @@ async def test_what_is_deleted_is_not_woken(night: IdleStage) -> None:
     assert refused.value.code == "is_deleted"
 
 
-# ── changing ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── change ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def test_what_is_said_at_once_is_one_change(night: IdleStage, call: Caller) -> None:
@@ -309,9 +312,10 @@ async def test_a_limit_that_was_lowered_keeps_nobody_from_clearing_an_error(data
         wishes = Wishes(
             night.service,
             limits=RunningLimits(per_user=1, overall=1),
-            ttls=Ttls(),
+            ttls=DEFAULTS.ttls,
             new_id=lambda: "",
             hint=night.hints.append,
+            using=UseService(night.service, new_id=lambda: "", hint=night.hints.append, lease_s=DEFAULTS.connection_lease),
         )
         wished = await wishes.wish(night.user, "ada", Wish.RUNNING)
         assert wished.wish_version == ada.wish_version + 1
@@ -321,7 +325,7 @@ async def test_a_limit_that_was_lowered_keeps_nobody_from_clearing_an_error(data
         assert refused.value.code == "limit_reached"
 
 
-# ── using ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── use ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def test_it_is_in_use_for_as_long_as_a_command_takes(night: IdleStage) -> None:

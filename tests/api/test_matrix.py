@@ -1,7 +1,7 @@
-"""May everybody make exactly those calls that the rules say, and does nobody else change anything by trying?
+"""Each caller may make exactly the calls that the rules allow, and a refused call changes no data.
 
-Every call of the app, by everybody there is, over HTTP. What is expected follows from the rule of each call; a call without one
-fails here, and the app is not even made.
+Every call of the app is made over HTTP by every kind of caller. The rule of a call gives the expected result; a call without a
+rule fails here, and the app cannot be made.
 """
 
 import json
@@ -33,7 +33,7 @@ from torpor.api.route_access import (
     api_calls,
 )
 from torpor.api.route_access import (
-    Path as CallPath,
+    CallPath as CallPath,
 )
 from torpor.domain.access import EVERY_SCOPE, NEEDS, Access, Scope
 from torpor.store.user_store import User
@@ -44,7 +44,7 @@ REFUSALS = {"unauthorized", "scope_missing", "forbidden"}
 NOBODY, EXPIRED, REVOKED = "nobody", "expired", "revoked"
 OF_OWNER_WITHOUT, OF_ADMIN_WITHOUT = "owner's token without the scope", "admin's token without the scope"
 NOT_AS_ADMIN = "admin's token that was not made for administration"
-# How near everybody is to every workspace that is asked for.
+# The access of each caller to each workspace.
 PEOPLE: Mapping[str, Access] = {
     "eve": Access.NONE,
     "bob": Access.USE,
@@ -56,7 +56,7 @@ PEOPLE: Mapping[str, Access] = {
 ADMINS = {"root", OF_ADMIN_WITHOUT, NOT_AS_ADMIN}
 EVERYBODY = (NOBODY, EXPIRED, REVOKED, OF_OWNER_WITHOUT, OF_ADMIN_WITHOUT, *PEOPLE)
 
-# What stands where a path says which one, besides the workspace.
+# The values of the other path parameters.
 NAMED = {
     "session": str(uuid.uuid4()),
     "token": str(uuid.uuid4()),
@@ -77,9 +77,9 @@ BODIES: Mapping[CallPath, Any] = {
     ("POST", f"{ONE}/leases"): {"reason": "a build", "seconds": 60},
     ("PUT", f"{ONE}/shares/{{username}}"): {"role": "manage"},
 }
-# What a call answers that could be made, where that is not its success: nothing is running, lost, deleted or held back here.
+# Allowed calls that fail here for another reason: no workspace is running, lost, deleted or latched.
 OTHERWISE: Mapping[CallPath, int] = {
-    # Everybody comes by a token here.
+    # All callers use API tokens here.
     ("POST", f"{V1}/me/password"): 403,
     ("DELETE", f"{V1}/sessions/{{session}}"): 404,
     ("DELETE", f"{V1}/tokens/{{token}}"): 404,
@@ -111,11 +111,11 @@ FROM workspaces WHERE id = $1
 class Answer:
     status: int
     code: str | None
-    """Of a problem."""
+    """The code of a problem."""
 
 
 def expected(rule: Rule, who: str) -> str | None:
-    """The refusal that somebody meets with who may not make a call; None: they may."""
+    """The expected code of the refusal; None: the caller may make the call."""
     if rule == ANYBODY:
         return None
     if who in (NOBODY, EXPIRED, REVOKED):
@@ -153,7 +153,7 @@ def scope_of(rule: Rule) -> Scope | None:
 
 
 class Crowd:
-    """Everybody, with what they show at the door."""
+    """Each caller, with the API token."""
 
     def __init__(self, here: LiveApi) -> None:
         self._here = here
@@ -212,7 +212,7 @@ async def test_everybody_may_what_the_rules_say_and_no_more(database_url: str, r
                 made += 1
                 workspace, lease = uuid.uuid4(), uuid.uuid4()
                 await here.db.execute(INSERT, workspace, f"w-{made}", here.people["ada"].id)
-                # Of whoever asks: another's is for those to end who manage it.
+                # Created by the caller: only users with the role `manage` may end another user's hold.
                 await here.db.execute(HOLD, lease, workspace, who if who in PEOPLE else "ada")
                 before = await here.db.fetchval(KNOWN, workspace)
                 named = {**NAMED, "workspace": f"w-{made}" if made % 2 else str(workspace), "lease_id": str(lease)}
@@ -231,14 +231,14 @@ async def test_everybody_may_what_the_rules_say_and_no_more(database_url: str, r
 
 
 def _success(here: LiveApi, call: CallPath) -> int:
-    """As the API describes it."""
+    """As the OpenAPI description defines it."""
     method, path = call
     described = here.described["paths"].get(path, {}).get(method.lower(), {"responses": {"200": {}}})
     return min(int(status) for status in described["responses"] if status.startswith("2"))
 
 
 async def _forget_new(here: LiveApi) -> None:
-    """What was made under a name that the next one asks for as well."""
+    """Remove what the call created, because the next caller creates it under the same name."""
     await here.db.execute("DELETE FROM workspaces WHERE name = 'new'")
     await here.db.execute("DELETE FROM users WHERE username = 'new'")
 
@@ -269,7 +269,7 @@ async def test_what_nobody_guards_must_be_for_anybody() -> None:
 
 
 async def test_every_rule_is_of_a_call_that_there_is(database_url: str, redis_url: str) -> None:
-    # Signing in with a provider is only offered where there is one.
+    # These calls exist only in an installation with a provider.
     of_provider = {("GET", "/oidc/begin"), ("GET", "/oidc/back")}
     async with live_api(database_url, redis_url) as here:
         assert {call for call, _, _ in api_calls(here.app)} == RULES.keys() - of_provider

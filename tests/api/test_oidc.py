@@ -1,4 +1,4 @@
-"""Do people sign in with a provider that really runs, and does nobody get in by meddling with it?"""
+"""Sign-in with a real provider, and attempts to forge one."""
 
 import base64
 import contextlib
@@ -36,7 +36,7 @@ async def here(database_url: str, redis_url: str, issuer: str) -> AsyncIterator[
 
 
 async def agree(url: str, subject: str | None) -> str:
-    """Somebody signs in at the provider (or does not), which sends their browser back: where to."""
+    """The user signs in at the provider, or refuses. Returns the address to which the provider sends the browser back."""
     async with httpx2.AsyncClient() as there:
         said = {"sub": subject} if subject is not None else {"action": "deny"}
         answer = await there.post(url, data=said)
@@ -58,7 +58,7 @@ async def sign_in(here: Platform, subject: str) -> httpx2.AsyncClient:
 
 
 def is_refused(answer: httpx2.Response) -> bool:
-    """As a page for a person, without a session."""
+    """The answer is an HTML page, and there is no session."""
     assert answer.headers["content-type"] == "text/html; charset=utf-8"
     assert "session=" not in answer.headers.get("set-cookie", "")
     return answer.status_code == 401
@@ -70,7 +70,7 @@ async def test_the_whole_way(here: Platform) -> None:
     answer = await browser.get(await agree(await begin(browser, then="/workspaces/demo?tab=log"), "1815"))
     assert (answer.status_code, answer.headers["location"]) == (303, "/workspaces/demo?tab=log")
     me = (await browser.get("/api/v1/me")).json()
-    # There is an ada already, who has nothing to do with this one.
+    # Another user named ada exists already.
     assert (me["username"], me["how"], me["is_admin"], me["has_password"]) == ("ada-2", "SESSION", False, False)
     assert "torpor_oidc" not in browser.cookies
     assert [one["came_from"] for one in (await browser.get("/api/v1/sessions")).json()["items"]] == [ELSEWHERE]
@@ -113,7 +113,7 @@ async def test_what_a_browser_keeps_meanwhile(database_url: str, redis_url: str,
 
 
 async def test_an_answer_to_somebody_else_is_not_taken(here: Platform) -> None:
-    """Who is lured to another's answer would work in another's account."""
+    """Otherwise an attacker could make the user work in the attacker's account."""
     thief, victim = here.stranger(), here.stranger()
     back = await agree(await begin(thief), "1815")
     assert is_refused(await victim.get(back))
@@ -125,7 +125,7 @@ async def test_a_wrong_state_is_not_taken(here: Platform) -> None:
     browser = here.stranger()
     back = await agree(await begin(browser), "1815")
     assert is_refused(await browser.get(re.sub(r"state=[^&]*", "state=guess", back)))
-    # That was the only try.
+    # The browser has only one attempt.
     assert is_refused(await browser.get(back))
 
 
@@ -144,7 +144,7 @@ async def test_an_answer_is_taken_once(here: Platform) -> None:
     kept = browser.cookies["torpor_oidc"]
     assert (await browser.get(back)).status_code == 303
     assert is_refused(await here.stranger().get(back))
-    # Not even with what the browser had kept: the provider takes its code once.
+    # Also with the old cookie: the provider accepts its code once.
     assert is_refused(await here.stranger(headers={"Cookie": f"torpor_oidc={kept}"}).get(back))
 
 
@@ -208,12 +208,12 @@ async def test_a_provider_that_is_down_is_said_to_be(database_url: str, redis_ur
             back = await agree(await begin(browser), "1815")
             running.close()
             answer = await browser.get(back)
-            assert (answer.status_code, "does not answer" in answer.text) == (503, True)
-            # What it once said of itself is good for a while, and then asked for again.
+            assert (answer.status_code, "does not respond" in answer.text) == (503, True)
+            # The provider's metadata is cached for a time and then read again.
             provider._clock = lambda: float("inf")
             answer = await browser.get("/oidc/begin")
-            assert (answer.status_code, "does not answer" in answer.text) == (503, True)
-            # Who has a password comes in all the same.
+            assert (answer.status_code, "does not respond" in answer.text) == (503, True)
+            # Users with a password can still sign in.
             await here.browser("ada")
 
 

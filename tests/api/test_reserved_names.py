@@ -1,4 +1,4 @@
-"""Is the name of a deleted or renamed workspace reserved for its owner for a day? Over HTTP."""
+"""The name of a deleted or renamed workspace stays reserved for its owner for a day. Over HTTP."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -58,7 +58,7 @@ async def test_its_owner_takes_it_back_at_once(here: LiveApi) -> None:
     await create(here)
     await here.call("DELETE", "/workspaces/demo")
     assert await create(here) == (201, "")
-    # It counts from the last time that it was given up, and a second deletion of the same one is none.
+    # The time counts from the last release of the name; deleting the same workspace again does not count.
     await days_pass(here, 0.9)
     await here.call("DELETE", "/workspaces/demo")
     assert await create(here, "bob") == (409, "name_reserved")
@@ -94,7 +94,7 @@ async def test_an_old_workspace_comes_back_only_when_its_name_is_free(here: Live
 
 
 async def test_a_creation_beside_the_deletion_finds_the_name_reserved(here: LiveApi) -> None:
-    """It waits for the deletion to be over, so a look before would have found nothing."""
+    """It waits for the deletion to commit, so a check before that would have found no reservation."""
     await create(here)
     async with here.db.transaction():
         await here.db.execute("UPDATE workspaces SET desired_state = 'DELETED', deleted_at = now() WHERE name = 'demo'")

@@ -1,8 +1,8 @@
-"""Does the running API keep to its own description, whatever it is asked?
+"""The running API matches its own OpenAPI description.
 
-Schemathesis draws calls from `/openapi.json`, right ones and wrong ones, and holds each answer against it: no answer may be a
-fault of ours, none of a status, kind, header or shape that is not described, and what is described as wrong is not taken. (That
-what is described as right may be refused all the same is no fault: a name can be taken, and not every rule is a shape.)
+Schemathesis generates valid and invalid calls from `/openapi.json` and checks each answer: no server error; no status, content
+type, header or shape that is not described; and no invalid call is accepted. (A valid call may be refused: a name can be taken,
+and not every rule can be described as a shape.)
 """
 
 import asyncio
@@ -23,11 +23,11 @@ from tests.support.live_api import LiveApi, live_api
 
 pytestmark = pytest.mark.anyio
 
-# What a wrong call is answered with; 413 is a body that is longer than any right one.
+# The statuses of invalid calls; 413: the body is longer than any valid one.
 REFUSED = [400, 401, 403, 404, 405, 406, 409, 413, 415, 422, 428, 429, "5xx"]
 # A stream has no end; tests/api/test_events.py reads them.
 ENDLESS = {"/api/v1/events", "/api/v1/workspaces/{workspace}/events"}
-# What may stand in a path, besides whatever is drawn: of things that there are, in every state that refuses something.
+# Path parameters besides generated ones: names of existing objects, in every state that refuses a call.
 KNOWN = {
     "workspace": ["calm", "broken", "lost", "gone", "shared"],
     "username": ["bob", "root", "zoe"],
@@ -58,7 +58,7 @@ async def populate(here: LiveApi) -> None:
 
 
 def fuzz(url: str, token: str, *, examples: int, settings: hypothesis.settings) -> list[str]:
-    """What was wrong, one line of each."""
+    """The failures, one line each."""
     config = schemathesis.Config.from_dict({"checks": {"negative_data_rejection": {"expected-statuses": REFUSED}}})
     schema = schemathesis.openapi.from_url(f"{url}/openapi.json", config=config)
     wrong, asked = [], 0
@@ -79,7 +79,7 @@ def fuzz(url: str, token: str, *, examples: int, settings: hypothesis.settings) 
             try:
                 ask()
             except hypothesis.errors.Unsatisfiable:
-                # Nothing can be wrong about a call that takes nothing.
+                # A call without parameters and body cannot be invalid.
                 assert mode is GenerationMode.NEGATIVE
             except FailureGroup as group:
                 wrong.append(f"{mode} {operation.label}: {group}")

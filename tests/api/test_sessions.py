@@ -1,4 +1,4 @@
-"""Do people sign in and out over HTTP, and can another site do nothing in their name?"""
+"""Sign in and out over HTTP; requests from another site are refused."""
 
 from collections.abc import AsyncIterator
 
@@ -58,7 +58,7 @@ async def test_a_wrong_password_is_refused_and_too_many_are_told_to_wait(here: P
 
 
 async def test_the_address_is_the_one_the_front_says_last(here: Platform) -> None:
-    """Whatever somebody wrote before it was theirs to write."""
+    """The client itself can write any address before the one that the front appends."""
     liar = here.stranger(headers={"X-Forwarded-For": f"{HOME}, {ELSEWHERE}"})
     await liar.post("/api/v1/login", json={"username": "ada", "password": PASSWORD})
     assert [one["came_from"] for one in (await liar.get("/api/v1/sessions")).json()["items"]] == [ELSEWHERE]
@@ -84,7 +84,7 @@ async def test_a_session_is_no_bearer_token_and_a_token_is_no_session(here: Plat
 
 
 async def test_a_workspaces_door_opens_nothing_on_the_platform(here: Platform) -> None:
-    """Even if code inside could read it."""
+    """Even if code inside the workspace could read it."""
     caller = await here.people.session("ada")
     workspace_id = await here.people.workspace("demo", "ada")
     code = await here.people.accounts.door_code(caller, workspace_id, digest("nonce"))
@@ -120,7 +120,7 @@ async def test_what_is_no_token_lets_nobody_in(here: Platform, header: str) -> N
         ({"Origin": "https://evil.example.com"}, False),
         ({"Origin": "null"}, False),
         ({"Origin": "http://localhost:8080", "Sec-Fetch-Site": "same-origin"}, True),
-        # The host that a request names is whatever its sender likes.
+        # The Host header is chosen by the client.
         ({"Origin": "http://evil.example.com", "Host": "evil.example.com"}, False),
     ],
 )
@@ -128,11 +128,11 @@ async def test_only_our_own_pages_change_anything_by_a_cookie(here: Platform, sa
     browser = await here.browser("ada")
     answer = await browser.post("/api/v1/tokens", json={"label": "robot", "scopes": ["read"]}, headers=said)
     assert answer.status_code == 201 if is_let_in else problem(answer) == (403, "cross_site")
-    # Nobody else is told what is seen, and where the browser says that it is another site, it is not even looked up.
+    # The other site cannot read the answer; if the browser reports another site, the call is not even made.
     looked = await browser.get("/api/v1/me", headers=said)
     assert looked.status_code == (403 if said.get("Sec-Fetch-Site") in ("same-site", "cross-site") else 200)
     assert "access-control-allow-origin" not in looked.headers
-    # Nobody is signed in as somebody else without noticing, either.
+    # Another site cannot sign a user in to another account either.
     login = {"username": "bob", "password": PASSWORD}
     assert (await here.stranger().post("/api/v1/login", json=login, headers=said)).status_code == (204 if is_let_in else 403)
 
@@ -217,7 +217,7 @@ async def test_anybody_is_told_how_to_sign_in(here: Platform) -> None:
         ({"origin": "http://demo.localhost:8080"}, False),
         ({"origin": "https://evil.example.com"}, False),
         ({"origin": "null"}, False),
-        # A browser always says it.
+        # Browsers always send the Origin.
         ({}, False),
         ({"sec-fetch-site": "same-origin"}, False),
     ],

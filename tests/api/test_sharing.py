@@ -1,4 +1,4 @@
-"""Can a workspace be shared, and does each get exactly what was granted? Over HTTP, on a real PostgreSQL."""
+"""Sharing over HTTP: each user gets exactly the granted role. On a real PostgreSQL."""
 
 import asyncio
 import uuid
@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.live_api import LiveApi, live_api
 from torpor.domain.errors import Refused
-from torpor.service.wishes import MOST_SHARES
+from torpor.service.sharing import MOST_SHARES
 
 pytestmark = pytest.mark.anyio
 
@@ -50,7 +50,7 @@ async def test_it_is_shared_seen_and_taken_back(here: LiveApi) -> None:
 
 
 async def test_what_is_shared_with_somebody_is_the_owners_all_the_same(here: LiveApi) -> None:
-    """It runs at the owner's expense, and only the owner passes it on."""
+    """It counts against the owner's limits, and only the owner can share it."""
     await here.db.execute("UPDATE users SET max_running = 1 WHERE username = 'ada'")
     await here.db.execute("UPDATE users SET max_running = 0 WHERE username = 'bob'")
     await here.call("PUT", "/workspaces/demo/shares/bob", {"role": "manage"})
@@ -171,7 +171,7 @@ async def test_with_the_grant_goes_what_was_held_by_it(here: LiveApi) -> None:
 
 
 async def test_what_is_taken_while_somebody_holds_it_is_not_held(here: LiveApi) -> None:
-    """They were let in, and then it was no longer theirs."""
+    """The user loses the share after the permission check."""
     await here.call("PUT", "/workspaces/demo/shares/bob", {"role": "use"})
     bob = here.people["bob"].caller
     found = await here.wishes.find(bob, "demo")

@@ -1,4 +1,4 @@
-"""Can somebody type in a workspace from afar, for as long as they may and no longer? Over a real server and real sockets."""
+"""Terminals over WebSockets: input, output, refusals, and the end when a right ends. Over a real server and real sockets."""
 
 import asyncio
 import contextlib
@@ -15,7 +15,7 @@ from websockets.asyncio.client import ClientConnection, unix_connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.typing import Data
 
-from tests.api.unasked import NO_COLLECTING
+from tests.api.unasked import NO_COLLECTING, NO_USAGE
 from tests.contracts.runtime_contract import FENCE, LIMITS, program, ready_volume, unheard
 from tests.contracts.test_runtime_contract import on_this_machine
 from tests.support.live_api import HOSTS, PATIENCE_S, TERM, LiveApi, live_api, serving
@@ -25,7 +25,7 @@ from torpor.api.app import Health, make_app
 from torpor.api.events import EventSources
 from torpor.domain.access import EVERY_SCOPE, Scope, Share
 from torpor.ports import Container, Home, Runtime, Shell
-from torpor.runtimes.process import ProcessOptions
+from torpor.testing.defaults import process_options
 from torpor.testing.fake_runtime import FakeContainer, FakeRuntime
 
 pytestmark = pytest.mark.anyio
@@ -38,7 +38,7 @@ async def here(database_url: str, redis_url: str) -> AsyncIterator[LiveApi]:
 
 
 async def running(here: LiveApi, name: str = "nb", *, workspace_id: str | None = None) -> str:
-    """A workspace of ada's whose container is there."""
+    """A workspace of the user ada with a container."""
     made = await here.create(name)
     is_there = "phase = 'RUNNING', desired_state = 'RUNNING', volume_present = true, container_present = true"
     wanted = workspace_id or made
@@ -66,7 +66,7 @@ async def until_shown(terminal: ClientConnection, wanted: bytes) -> bytes:
 
 
 async def until_closed(terminal: ClientConnection) -> tuple[list[Data], int, str]:
-    """All that is still said, and how it was closed."""
+    """The rest of the output, and the close frame."""
     said = []
     async with asyncio.timeout(PATIENCE_S):
         with contextlib.suppress(ConnectionClosed):
@@ -77,7 +77,7 @@ async def until_closed(terminal: ClientConnection) -> tuple[list[Data], int, str
 
 
 async def refusal(knocking: contextlib.AbstractAsyncContextManager[ClientConnection]) -> tuple[int, str]:
-    """What is answered instead of the upgrade."""
+    """The answer in place of the upgrade."""
     with pytest.raises(InvalidStatus) as refused:
         async with knocking:
             pass
@@ -90,7 +90,7 @@ async def refusal(knocking: contextlib.AbstractAsyncContextManager[ClientConnect
     return response.status_code, problem["code"]
 
 
-# ── typing ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── input and output ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def test_what_is_typed_is_shown_and_the_end_is_told(here: LiveApi) -> None:
@@ -109,7 +109,7 @@ async def test_what_is_typed_is_shown_and_the_end_is_told(here: LiveApi) -> None
 
 @contextlib.asynccontextmanager
 async def elsewhere(here: LiveApi, runtime: Runtime) -> AsyncIterator[Path]:
-    """The same people and workspaces, at another runtime."""
+    """The same users and workspaces, with another runtime."""
 
     async def nothing() -> dict[str, Any]:
         return {}
@@ -122,6 +122,7 @@ async def elsewhere(here: LiveApi, runtime: Runtime) -> AsyncIterator[Path]:
         hosts=HOSTS,
         events=EventSources(here.events_store, here.feed, 30),
         gc=NO_COLLECTING,
+        usage=NO_USAGE,
     )
     with tempfile.TemporaryDirectory(prefix="torpor-") as folder:
         path = Path(folder) / "api.sock"
@@ -130,7 +131,7 @@ async def elsewhere(here: LiveApi, runtime: Runtime) -> AsyncIterator[Path]:
 
 
 async def test_it_is_a_real_terminal(here: LiveApi) -> None:
-    async for machine in on_this_machine(ProcessOptions(grace_s=2.0)):
+    async for machine in on_this_machine(process_options(grace_s=2.0)):
         home = await ready_volume(machine)
         await machine.runtime.ensure_running(machine.silent(home), FENCE, unheard)
         await running(here, workspace_id=home.workspace_id)
@@ -183,7 +184,7 @@ async def test_a_warning_is_told_beside_the_terminal_and_is_not_use(here: LiveAp
         async with asyncio.timeout(PATIENCE_S):
             for one in (terminal, other):
                 assert json.loads(await one.recv()) == {"sleeping_soon": sleeps_at.isoformat()}
-        # Moved by a moment it is no news; by a minute it is.
+        # A change by a moment is not reported again; a change by a minute is.
         await here.db.fetchval(WARNED, uuid.UUID(workspace_id), 101)
         later = await here.db.fetchval(WARNED, uuid.UUID(workspace_id), 160)
         await here.publisher.do(TERM)
@@ -211,7 +212,7 @@ async def test_nonsense_ends_it(here: LiveApi) -> None:
             assert (await until_closed(terminal))[1] == 1008, nonsense
 
 
-# ── being refused ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── refusals ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def test_refusals_come_before_the_upgrade(here: LiveApi) -> None:
@@ -240,7 +241,7 @@ async def test_a_token_must_have_been_made_for_it(here: LiveApi) -> None:
 
 
 async def signed_in(here: LiveApi, name: str) -> str:
-    """A session of somebody, as their browser's cookie."""
+    """A session of this user, as the browser's cookie."""
     await here.accounts.change_user(here.people["root"].caller, name, UserChange(password="correct horse"))
     return await here.accounts.sign_in(name, "correct horse")
 
@@ -255,7 +256,7 @@ async def test_a_browsers_socket_must_come_from_our_own_page(here: LiveApi) -> N
         await until_shown(terminal, b"$ ")
 
 
-# ── ending ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── end ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def test_it_ends_at_once_when_the_token_is_revoked(here: LiveApi) -> None:
@@ -267,7 +268,7 @@ async def test_it_ends_at_once_when_the_token_is_revoked(here: LiveApi) -> None:
         await until_shown(terminal, b"$ ")
         await here.accounts.revoke(ada, token.id)
         _, code, reason = await until_closed(terminal)
-        assert (code, reason) == (1008, "you are not signed in any more")
+        assert (code, reason) == (1008, "you are no longer signed in")
         await other.send(b"echo still here\r")
         await until_shown(other, b"still here\r\n$ ")
 
@@ -289,26 +290,26 @@ async def test_it_ends_at_once_when_it_is_no_longer_shared(here: LiveApi) -> Non
     await here.sign_up("eve")
     ada = here.people["ada"].caller
     for guest in ("bob", "eve"):
-        await here.wishes.share(ada, "nb", guest, Share.USE)
+        await here.wishes.sharing.share(ada, "nb", guest, Share.USE)
     async with knock(here, "nb/shell", by="bob") as terminal, knock(here, "nb/shell", by="eve") as other:
         await until_shown(terminal, b"$ ")
-        await here.wishes.unshare(ada, "nb", "bob")
+        await here.wishes.sharing.unshare(ada, "nb", "bob")
         await here.publisher.do(TERM)
         _, code, reason = await until_closed(terminal)
-        assert (code, reason) == (1008, "you may not use 'nb' any more"), "nobody waited until it is looked at again"
+        assert (code, reason) == (1008, "you may no longer use 'nb'"), "nobody waited until it is looked at again"
         await other.send(b"echo still here\r")
         await until_shown(other, b"still here\r\n$ ")
 
 
 async def test_it_ends_when_it_was_taken_in_the_moment_it_began(here: LiveApi) -> None:
-    """After they were let in, and before anything of the terminal is there that could be told."""
+    """The user loses access after the permission check, before there is a terminal that could be ended."""
     await running(here)
     ada = here.people["ada"].caller
-    await here.wishes.share(ada, "nb", "bob", Share.USE)
+    await here.wishes.sharing.share(ada, "nb", "bob", Share.USE)
 
     class Slow(FakeRuntime):
         async def shell(self, workspace_id: str, *, columns: int, rows: int) -> Shell:
-            await here.wishes.unshare(ada, "nb", "bob")
+            await here.wishes.sharing.unshare(ada, "nb", "bob")
             await here.publisher.do(TERM)
             await here.until_handed_out()
             return await super().shell(workspace_id, columns=columns, rows=rows)
@@ -318,18 +319,18 @@ async def test_it_ends_when_it_was_taken_in_the_moment_it_began(here: LiveApi) -
 
 
 async def test_it_ends_when_it_is_no_longer_shared(here: LiveApi, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torpor.api.staying.LOOK_AGAIN_S", 0.05)
+    monkeypatch.setattr("torpor.accounts.access_watch.RECHECK_S", 0.05)
     await running(here)
     await here.db.execute("UPDATE workspaces SET shares = '{\"bob\": \"use\"}' WHERE name = 'nb'")
     async with knock(here, "nb/shell", by="bob") as terminal:
         await terminal.send(b"echo hello\r")
         await until_shown(terminal, b"hello\r\n$ ")
-        await asyncio.sleep(0.2)  # it is looked at again and again, and goes on
+        await asyncio.sleep(0.2)  # access is checked again and again, and the terminal stays open
         await terminal.send(b"echo again\r")
         await until_shown(terminal, b"again\r\n$ ")
         await here.db.execute("UPDATE workspaces SET shares = '{}' WHERE name = 'nb'")
         _, code, reason = await until_closed(terminal)
-    assert (code, reason) == (1008, "you may not use 'nb' any more")
+    assert (code, reason) == (1008, "you may no longer use 'nb'")
 
 
 async def test_it_ends_with_its_container(here: LiveApi) -> None:
@@ -342,7 +343,7 @@ async def test_it_ends_with_its_container(here: LiveApi) -> None:
 
 
 async def test_who_leaves_hangs_up(here: LiveApi) -> None:
-    """However they leave: the shell does not stay behind."""
+    """The shell ends, however the client disconnects."""
     workspace_id = await running(here)
     held = here.world.containers[workspace_id]
     for politely in (True, False):
@@ -357,7 +358,7 @@ async def test_who_leaves_hangs_up(here: LiveApi) -> None:
 
 
 def conversations() -> int:
-    """How many tasks are under way in some terminal."""
+    """The number of tasks of terminals."""
     return sum("Conversation" in repr(task.get_coro()) for task in asyncio.all_tasks())
 
 
@@ -377,7 +378,7 @@ async def test_a_slow_reader_costs_no_memory(here: LiveApi) -> None:
         await loop.sock_sendall(slow, bytes((0x82, 0x80 | len(typed), 0, 0, 0, 0)) + typed)
         await asyncio.sleep(0.3)
         before = resident_bytes()
-        # Without anybody who waits, this would be hundreds of megabytes.
+        # Without flow control this would be hundreds of megabytes.
         await asyncio.sleep(1.5)
         assert resident_bytes() - before < 8 << 20
         read = 0

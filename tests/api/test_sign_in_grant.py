@@ -1,4 +1,4 @@
-"""Does a browser that is signed in get in at a workspace's host, and only there, and only itself?"""
+"""A signed-in browser gets a code for one workspace's host, which only this browser can use."""
 
 from collections.abc import AsyncIterator
 from typing import Any

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tests.api.browsers import Platform, platform
-from torpor.api.sign_in_link import SIGN_IN_LINK
+from torpor.api.sessions import SIGN_IN_LINK
 
 pytestmark = pytest.mark.anyio
 

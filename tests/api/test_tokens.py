@@ -1,4 +1,4 @@
-"""Do people make tokens for programs over HTTP, and take them back?"""
+"""Create and revoke API tokens over HTTP."""
 
 from collections.abc import AsyncIterator
 

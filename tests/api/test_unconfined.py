@@ -43,7 +43,7 @@ async def controllers(database_url: str) -> AsyncIterator[ControllerStore]:
 
 @pytest.fixture
 async def here(database_url: str, redis_url: str, issuer: str) -> AsyncIterator[Platform]:
-    """Of its users only root can sign in."""
+    """Only root can sign in."""
     async with platform(database_url, redis_url, provider=provider_at(issuer)) as running:
         await running.people.db.execute("UPDATE users SET is_active = false WHERE username <> 'root'")
         yield running

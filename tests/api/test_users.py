@@ -1,4 +1,4 @@
-"""Do administrators decide over HTTP who comes in, and does nobody else?"""
+"""Administrators manage users over HTTP; other callers are refused."""
 
 from collections.abc import AsyncIterator
 

@@ -1,4 +1,4 @@
-"""Is a workspace told completely, and is what comes back as a cursor one that was given out?"""
+"""The JSON of a workspace is complete, and cursors that the API did not create are refused."""
 
 import base64
 import contextlib
@@ -34,7 +34,7 @@ async def here(database_url: str, redis_url: str) -> AsyncIterator[LiveApi]:
 @pytest.mark.parametrize(
     "at",
     [
-        # Instants that no clock of ours shows, and that UTC has no year for.
+        # Instants outside of the years of UTC.
         "0001-01-01T00:00:00+23:59",
         "9999-12-31T23:59:59-23:59",
         "2026-01-01T00:00:00",

@@ -13,20 +13,18 @@ ELSEWHERE = {"archives", "cli", "dashboard", "inside", "loops.py", "runtimes", "
 
 # Loops that catch an error and go on, and why each of them ends when it is cancelled.
 ALLOWED_LOOPS = {
-    "accounts/access_watch.py::until_ended": "serves one request; asks the store, which heeds cancellation",
+    "accounts/access_watch.py::wait_until_refused": "serves one request; asks the store, which heeds cancellation",
     "api/shell.py::_show": "returns after what it catches",
     "api/shell.py::_warn": "returns after what it catches",
-    "api/staying.py::until_refused": "serves one request; asks the store, which heeds cancellation",
     "control/effect_executor.py::_give_space_back_though_cancelled": "ends at a deadline; its caller raises the cancellation",
     "control/membership.py::join": "ends at a deadline, and asks the store, which heeds cancellation",
     "control/schedule.py::next": "waits for an event only",
     "proxy/upstream_pool.py::_connect_unix": "catches BlockingIOError of a call that does not wait",
-    "store/embedded.py::_ready": "ends at a deadline",
     "store/leader_lock.py::wait_until_lost": "catches the TimeoutError of a wait for an event only",
 }
 # Cancellations that are not `stop`, and why.
 ALLOWED_CANCELS = {
-    "assemble/process.py::heard": "a second signal ends the start or the stop of the whole product",
+    "assemble/process.py::on_signal": "a second signal ends the start or the stop of the whole product",
     "control/effect_executor.py::_give_space_back_though_cancelled": "one removal of a half-made volume, which is fenced",
     "control/running_effects.py::cancel": "one effect, which ends by itself and reports",
     "proxy/client_connection.py::_let_go": "one question of a client that has gone",

@@ -1,4 +1,4 @@
-"""What may a test of the archives ask for?"""
+"""Fixtures of the archive tests."""
 
 import os
 from collections.abc import Iterator

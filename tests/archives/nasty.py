@@ -1,4 +1,4 @@
-"""Which homes are hardest to carry?"""
+"""Homes that are hard to archive."""
 
 import os
 import socket
@@ -9,7 +9,7 @@ A_DAY_NS = 86_400_000_000_000
 
 
 def make_nasty(home: Path) -> Path:
-    """One of everything that has ever broken a backup. Times are set last, from the leaves up."""
+    """One of each kind of entry that has broken backups. Times are set last, from the leaves up."""
     home.mkdir(parents=True, exist_ok=True)
     files = {
         "plain": b"hello\n",
@@ -40,7 +40,7 @@ def make_nasty(home: Path) -> Path:
     (deep / ("n" * 255)).write_bytes(b"a long way down")
     (deep / ("é" * 127)).write_bytes(b"longer in bytes than in letters")
     (home / "order").mkdir()
-    # "a-b" sorts before "a/b" as text and after it as a path: the two orders must not be mixed up.
+    # "a-b" sorts before "a/b" as text and after it as a path: both orders are needed.
     (home / "order" / "a").mkdir()
     for name in ("a/b", "a-b", "a.b", "a0"):
         (home / "order" / name).write_bytes(name.encode())

@@ -1,4 +1,4 @@
-"""What does a store on the network look like from here? As much of S3 as one upload needs, or a server that never answers."""
+"""A store on the network: the part of S3 that one upload needs, or a server that never answers."""
 
 import socket
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -21,7 +21,7 @@ def options_for(port: int) -> dict[str, str]:
 
 
 class S3:
-    """Unfinished uploads by their id, the paths of objects, and small objects that were put there in one piece."""
+    """Unfinished uploads by their id, the paths of objects, and small objects that were uploaded in one request."""
 
     def __init__(self) -> None:
         self.uploads: set[str] = set()
@@ -53,7 +53,7 @@ class S3:
 
         class Server(ThreadingHTTPServer):
             def handle_error(self, *_: Any) -> None:
-                """A client that goes away is what these tests are about."""
+                """These tests end clients during requests, so errors of the connection are expected."""
 
         self._server = Server(("127.0.0.1", 0), Handler)
         self.options = options_for(self._server.server_port)
@@ -92,7 +92,7 @@ class S3:
 
 
 class Silence:
-    """Accepts everybody and answers nobody."""
+    """Accepts connections and never answers."""
 
     def __init__(self) -> None:
         self._socket = socket.create_server(("127.0.0.1", 0), backlog=100)

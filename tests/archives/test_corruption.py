@@ -1,4 +1,4 @@
-"""Is every kind of damage found, by the one who proves and by the one who restores?"""
+"""Every kind of damage is found, both by the proof and by the restore."""
 
 import json
 import os
@@ -96,7 +96,7 @@ def test_a_lost_data_object(packed: ArchiveWorld) -> None:
 
 
 def test_a_lost_manifest(packed: ArchiveWorld) -> None:
-    """No manifest, no archive: a restore finds nothing, and packing writes it anew."""
+    """Without a manifest there is no archive: a restore fails, and packing writes it again."""
     packed.object(MANIFEST).unlink()
     packed.unpack(packed.home("again")).failed_with(Code.ARCHIVE_NOT_FOUND)
     packed.pack(packed.home()).result  # noqa: B018
@@ -125,7 +125,7 @@ def test_another_generation_is_another_archive(packed: ArchiveWorld) -> None:
     assert "revision 7" in packed.pack(packed.home(), revision=8).failed_with(Code.READBACK_MISMATCH)
 
 
-# ── archives that somebody made on purpose ────────────────────────────────────────────────────────────────────────────
+# ── maliciously made archives ─────────────────────────────────────────────────────────────────────────────────────────
 
 FACTS = HomeFacts(0, 0, 0)
 TOP = Entry(ROOT, EntryKind.DIRECTORY, 0o755, "home", "home", None)
@@ -133,7 +133,7 @@ EVIL = b"evil"
 
 
 def forge(world: ArchiveWorld, *entries: Entry) -> None:
-    """An archive whose every checksum is right."""
+    """An archive in which every checksum is right."""
     tar = b""
     listing = ManifestBuilder()
     for entry in (TOP, *entries):

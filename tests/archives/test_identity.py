@@ -1,4 +1,4 @@
-"""Is a store that is not the one it was told from an empty one?"""
+"""A store that was replaced is distinguished from an empty one."""
 
 import asyncio
 from collections.abc import Callable
@@ -25,7 +25,7 @@ def names_in(folder: Path) -> list[str]:
 
 
 def another(world: ArchiveWorld) -> HomeArchives:
-    """As another process sees the same store."""
+    """The same store, as another process sees it."""
     return HomeArchives(f"file://{world.store}")
 
 
@@ -54,7 +54,7 @@ async def test_looking_makes_nothing(tmp_path: Path) -> None:
     nowhere = HomeArchives(f"file://{tmp_path}/store")
     assert not await nowhere.reachable()
     for asking in (nowhere.world(), nowhere.create_empty(KEY, HOME, 0), nowhere.manifest_root(KEY), nowhere.remove(KEY)):
-        with pytest.raises(Unavailable, match="is not there; mount it, or make it"):
+        with pytest.raises(Unavailable, match="does not exist; mount or create it"):
             await asking
     assert names_in(tmp_path) == []
     (tmp_path / "store").mkdir()
@@ -64,7 +64,7 @@ async def test_looking_makes_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_asked_for_first", [True, False])
 async def test_a_disk_that_is_not_mounted_is_no_empty_store(world: ArchiveWorld, is_asked_for_first: bool) -> None:
-    """What is left is the mount point: an empty directory, or the identity of whoever wrote there once."""
+    """Only the mount point is left: an empty directory, or one with another identity."""
     await another(world).world()
     await world.archives.create_empty(KEY, HOME, 0)
     if is_asked_for_first:
@@ -80,7 +80,7 @@ async def test_a_disk_that_is_not_mounted_is_no_empty_store(world: ArchiveWorld,
             world.archives.remove(KEY),
             anext(world.archives.keys()),
         ):
-            with pytest.raises(Unavailable, match="is not the archive store that it was"):
+            with pytest.raises(Unavailable, match="is not the same archive store as before"):
                 await asking
         assert not await world.archives.reachable()
         assert names_in(world.store) in ([], [IDENTITY])
@@ -109,6 +109,6 @@ async def test_a_disk_that_goes_away_under_a_listing_costs_the_listing(world: Ar
         return answer
 
     world.archives._ask = ask_until_it_goes  # type: ignore[method-assign,assignment]
-    with pytest.raises(Unavailable, match="is not the archive store that it was"):
+    with pytest.raises(Unavailable, match="is not the same archive store as before"):
         await anext(world.archives.keys())
     assert asked == 3

@@ -1,4 +1,4 @@
-"""How does the job speak, and what does it leave when it is stopped in the middle?"""
+"""The output of the job, and its state after it is stopped during its work."""
 
 import json
 import os
@@ -52,14 +52,14 @@ def test_stopped_in_the_middle_and_begun_again(world: ArchiveWorld, stop: signal
     if stop is signal.SIGTERM:
         assert not list(world.object(DATA).parent.iterdir()), "whoever is told to stop takes away what it began"
     assert not world.object(MANIFEST).exists()
-    # The home is no longer what the first try saw; nothing of that try may count.
+    # The home has changed since the first try, so no data of that try may be used.
     (home / "big0").write_bytes(b"small")
     assert tree_root(home) != root
     root = tree_root(home)
     for _ in range(2):
         assert world.pack(home).result["manifest_root"] == root
     assert {path.name for path in world.object(DATA).parent.iterdir()} == {DATA, MANIFEST}
-    # A restore that is killed is simply done again.
+    # A restore that is killed is repeated.
     again = world.home("again")
     with running(world.archives.unpack_job(KEY), again) as process:
         process.send_signal(stop)
@@ -68,18 +68,18 @@ def test_stopped_in_the_middle_and_begun_again(world: ArchiveWorld, stop: signal
 
 
 class Told(SystemExit):
-    """As SIGTERM does it, at a moment of our choice."""
+    """Stops like SIGTERM, at a chosen point."""
 
 
 class StoppedBetween(ArchiveStore):
-    """Is told to stop when the data is written and the manifest is not."""
+    """Is stopped after the data is written and before the manifest is."""
 
     def write_once(self, path: str, content: bytes) -> bool:
         raise Told
 
 
 class StoppedAfter(ArchiveStore):
-    """Is told to stop when the manifest is written and nobody knows yet."""
+    """Is stopped after the manifest is written and before the result is reported."""
 
     def write_once(self, path: str, content: bytes) -> bool:
         super().write_once(path, content)
@@ -166,4 +166,4 @@ def test_a_home_that_is_not_there(world: ArchiveWorld) -> None:
 def test_a_store_that_cannot_be_used(world: ArchiveWorld) -> None:
     (world.path / "file").write_bytes(b"")
     archives = HomeArchives(f"file://{world.path}/file/store")
-    assert "is not there" in run(archives.pack_job(KEY, HOME, 7), world.home()).failed_with(Code.S3_ACCESS_ERROR)
+    assert "does not exist" in run(archives.pack_job(KEY, HOME, 7), world.home()).failed_with(Code.S3_ACCESS_ERROR)

@@ -1,4 +1,4 @@
-"""Is an archive listed while it is whole, and is nothing left of one that was removed?"""
+"""Complete archives are listed, and a removed archive leaves no objects."""
 
 import os
 import re
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def listed(archives: HomeArchives) -> dict[ArchiveKey, bool]:
-    """Every key, with whether it is whole."""
+    """Every key, with whether the archive is complete."""
     return {found.key: found.is_whole async for found in archives.keys()}  # noqa: SIM118 - no mapping
 
 
@@ -38,7 +38,7 @@ async def test_only_what_has_its_manifest_is_whole_and_what_is_not_ours_is_not_s
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can close a directory to somebody else")
 def test_a_folder_of_the_system_that_nobody_may_read_is_passed_by(reachable_for_all: ArchiveWorld) -> None:
-    """An ext4 disk has a lost+found that is root's."""
+    """An ext4 disk has a lost+found that belongs to root."""
     world = reachable_for_all
     (world.store / "lost+found").mkdir(mode=0o700)
     script = (
@@ -80,7 +80,7 @@ async def test_a_folder_that_cannot_be_removed_is_told_of(world: ArchiveWorld) -
 
 
 class Bucket(S3):
-    """A bucket that says what it holds two objects at a time, all of it whatever it is asked for."""
+    """A bucket that lists all its objects for any prefix, two per page."""
 
     def __init__(self, *keys: ArchiveKey) -> None:
         super().__init__()
@@ -142,5 +142,5 @@ async def test_a_bucket_may_hold_what_is_not_ours_and_what_is_not_whole(bucket: 
 
 async def test_removed_means_seen_to_be_gone(bucket: Bucket) -> None:
     bucket.keeps = True
-    with pytest.raises(Failed, match="and yet it is there"):
+    with pytest.raises(Failed, match="but still exists"):
         await HomeArchives("s3://bucket/prefix", bucket.options).remove(OTHER)

@@ -1,4 +1,4 @@
-"""Does a home come back as it was?"""
+"""A home is the same after archive and restore."""
 
 import io
 import os
@@ -116,7 +116,7 @@ def test_ten_thousand_files(world: ArchiveWorld) -> None:
 
 
 def test_a_tree_deeper_than_any_path(world: ArchiveWorld) -> None:
-    """Longer than PATH_MAX and than Python's stack; and leftovers as deep are cleared away."""
+    """Deeper than PATH_MAX and Python's stack allow; leftovers of the same depth are removed."""
     home = world.home()
     depth = 1200
     fd = os.open(home, os.O_RDONLY)
@@ -153,7 +153,7 @@ def test_memory_stays_flat(world: ArchiveWorld) -> None:
     watch = (
         "import re, runpy, sys; sys.argv[0] = 'job';\n"
         "try: runpy.run_module('torpor.archives.job', run_name='__main__')\n"
-        # Not ru_maxrss, which begins with what the process that started it had.
+        # Not ru_maxrss, which starts with the value of the parent process.
         "finally: print(re.search(r'VmHWM:\\s+(\\d+)', open('/proc/self/status').read())[1], file=sys.stderr)"
     )
     again = world.home("again")
@@ -165,7 +165,7 @@ def test_memory_stays_flat(world: ArchiveWorld) -> None:
 
 
 def test_the_same_home_gives_the_same_bytes(world: ArchiveWorld) -> None:
-    """So a late writer of the same archive changes nothing."""
+    """So a late writer of the same archive does not change it."""
     home = make_nasty(world.home())
     world.pack(home).result  # noqa: B018
     before = {name: world.object(name).read_bytes() for name in (DATA, MANIFEST)}
@@ -174,7 +174,7 @@ def test_the_same_home_gives_the_same_bytes(world: ArchiveWorld) -> None:
     assert before == {name: world.object(name).read_bytes() for name in (DATA, MANIFEST)}
 
 
-# ── others can read it ────────────────────────────────────────────────────────────────────────────────────────────────
+# ── readable by GNU tar ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.skipif(not IS_ROOT, reason="tar restores owners and trusted attributes as root only")
@@ -187,7 +187,7 @@ def test_plain_tar_can_restore_it(world: ArchiveWorld) -> None:
     ended = subprocess.run(
         command, input=bare, capture_output=True, check=True, env={"PATH": os.environ["PATH"], "LC_ALL": "C"}
     )
-    # GNU tar makes a second inode for a hard link to a symlink's twin in some versions; everything else must be exact.
+    # GNU tar makes a second inode for a hard link to a symlink's twin in some versions; all other entries must be exact.
     assert b"Exiting with failure" not in ended.stderr
     assert tree_root(again) == tree_root(home)
     if shutil.which("zstd"):
@@ -216,7 +216,7 @@ def test_python_reads_the_same_tar(world: ArchiveWorld) -> None:
         }
 
 
-# ── other people ──────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── other users ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.skipif(not IS_ROOT, reason="only root can become somebody else")
@@ -236,7 +236,7 @@ def test_a_home_restored_for_another_user_has_the_same_root(world: ArchiveWorld)
 
 @pytest.mark.skipif(not IS_ROOT, reason="only root can become somebody else")
 def test_not_root(reachable_for_all: ArchiveWorld) -> None:
-    """Somebody with no rights over others' files, unreadable files and closed directories of their own included."""
+    """A user without rights on files of others, with unreadable files and directories of its own."""
     world = reachable_for_all
     home, again = world.home(), world.home("again")
     for path in (home, again, world.path):
@@ -285,7 +285,7 @@ def test_not_root_cannot_give_files_away(reachable_for_all: ArchiveWorld) -> Non
     assert "roots" in ended.failed_with(Code.TAR_EXTRACT_FAILED)
 
 
-# ── too much of nothing ───────────────────────────────────────────────────────────────────────────────────────────────
+# ── sparse files ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def sparse(path: Path, size: int) -> Path:
@@ -316,7 +316,7 @@ def test_endless_holes_where_only_the_owner_may_look(reachable_for_all: ArchiveW
 
 
 def test_holes_are_counted_exactly_and_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With two islands; a second name is no second hole; many small ones are as much as a large one."""
+    """With two blocks of data. A second hard link does not count twice; many small holes count like a large one."""
     monkeypatch.setattr(tree, "MOST_HOLE_BYTES", 3 << 20)
     with sparse(tmp_path / "a", 4 << 20).open("r+b") as file:
         for island in (1 << 20, (4 << 20) - (512 << 10)):
@@ -345,7 +345,7 @@ def in_one_piece(home: Path) -> bytes:
 
 
 def bytes_read() -> int:
-    """By this process, whether from disk or not."""
+    """Bytes read by this process, from disk or cache."""
     said = Path("/proc/self/io").read_text(encoding="ascii")
     return int(dict(line.split(": ") for line in said.splitlines())["rchar"])
 
@@ -367,7 +367,7 @@ def test_holes_are_not_read(tmp_path: Path) -> None:
 
 
 def test_more_is_left_out_than_a_manifest_lists(world: ArchiveWorld) -> None:
-    """Long names and many of them: what is listed is bounded, what is counted is not."""
+    """Many long names: the list is limited, the count is not."""
     home = world.home()
     deep = home
     for _ in range(15):
@@ -392,7 +392,7 @@ def test_a_manifest_from_before_there_was_a_count(world: ArchiveWorld) -> None:
     assert ManifestHead.parse(old) == head
 
 
-# ── trouble on the way ────────────────────────────────────────────────────────────────────────────────────────────────
+# ── errors ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_file_that_changes_while_it_is_read(tmp_path: Path) -> None:

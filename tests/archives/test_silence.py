@@ -1,4 +1,4 @@
-"""What stands still when a store accepts and never answers? The call, and nothing else."""
+"""A store that accepts connections and never answers blocks only the call."""
 
 import asyncio
 import json
@@ -73,7 +73,7 @@ async def test_an_answer_is_remembered_for_a_while(tmp_path: Path, monkeypatch: 
 
 
 async def test_a_failure_looks_anew(tmp_path: Path) -> None:
-    """What was remembered is from before it."""
+    """The reused answer is older than the failure."""
     store = tmp_path / "store"
     store.mkdir()
     there = HomeArchives(f"file://{store}")
@@ -103,7 +103,7 @@ def test_the_interpreter_ends_all_the_same(silence: Silence) -> None:
 
 
 def test_a_job_that_is_told_to_stop_while_nothing_comes(world: ArchiveWorld, silence: Silence) -> None:
-    """It hears of it as soon as the store's client lets go of it; the runtime does not wait for that."""
+    """The job stops as soon as the store's client returns; the runtime does not wait for that."""
     job = HomeArchives("s3://bucket", {**silence.options, "timeout": "1s"}).pack_job(KEY, HOME, 7)
     with subprocess.Popen([*job.argv, world.home()], stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdin

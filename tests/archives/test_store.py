@@ -1,4 +1,4 @@
-"""Which URLs name a store, and what do a store's errors mean?"""
+"""The URLs of stores, and the translation of a store's errors."""
 
 import errno
 from pathlib import Path
@@ -79,7 +79,7 @@ def test_every_meaning_of_the_table_is_one_that_the_loop_knows() -> None:
 
 
 class FlakyPlace(ArchiveStore):
-    """Fails as a network does, some times, then works."""
+    """Fails like a network a few times, then works."""
 
     failures = 0
 

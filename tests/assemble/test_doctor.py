@@ -1,4 +1,4 @@
-"""What `torpor doctor` says of the archive store, of confinement and of a Torpor that runs."""
+"""Test what `torpor doctor` reports about the archive store, confinement and a running Torpor."""
 
 import asyncio
 import json
@@ -33,7 +33,7 @@ async def test_before_the_first_start_there_is_no_archive_directory(tmp_path: Pa
     for data in (tmp_path / "data", tmp_path):
         found = await finding(data)
         assert found.ok
-        assert "made" in found.detail
+        assert "creates it" in found.detail
 
 
 @pytest.mark.parametrize("trace", ["volumes.identity", "postgres"])
@@ -87,7 +87,7 @@ async def test_a_torpor_that_runs_is_found_through_its_credentials_whatever_its_
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         (tmp_path / "credentials.json").write_text(json.dumps({"url": url, "token": "t"}))
         found = await asyncio.to_thread(running_findings, load({"TORPOR_DATA": str(tmp_path)}))
-    assert found == [Finding("running", True, f"{url} answers")]
+    assert found == [Finding("running", True, f"{url} responds")]
 
 
 async def test_what_is_closed_to_workspaces_is_told_with_what_is_allowed(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ async def test_what_is_closed_to_workspaces_is_told_with_what_is_allowed(tmp_pat
     findings = await confinement_findings(load({"TORPOR_DATA": str(tmp_path), **said}))
     network = next(one for one in findings if one.what == "confinement: network")
     must_have(network.ok, network.detail)
-    assert "closed: 10.0.0.0/8, except 10.1.2.3/32" in network.detail
+    assert "blocked: 10.0.0.0/8, except 10.1.2.3/32" in network.detail
 
 
 async def test_a_proxy_that_workspaces_cannot_reach_is_a_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

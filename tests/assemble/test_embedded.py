@@ -1,4 +1,4 @@
-"""Is a server that the product brought along kept alive, without keeping a core busy?"""
+"""Test that a private server is restarted when it ends, but not in a busy loop."""
 
 import asyncio
 import os
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.anyio
 
 
 class ShortLived:
-    """A server that starts, and ends at once."""
+    """A server that ends right after its start."""
 
     def __init__(self) -> None:
         self.pid: int | None = 1

@@ -1,4 +1,4 @@
-"""Does the engine get what the settings say?"""
+"""Test that the runtime gets its options from the settings."""
 
 import contextlib
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The private database and bus come back by themselves after their disk was full to the last byte."""
+"""Test that the private database and bus recover by themselves after their disk was completely full."""
 
 import asyncio
 import contextlib
@@ -11,8 +11,9 @@ import redis.asyncio as redis
 
 from tests.support.small_disk import fill, small_disk
 from tests.support.waiting import until
-from torpor.assemble.embedded import ServerSupervisor, SupervisedServer
+from torpor.assemble.embedded import ServerSupervisor
 from torpor.bus.embedded import EmbeddedValkey
+from torpor.embedded_server import EmbeddedServer
 from torpor.loops import start_tasks, stop
 from torpor.store.embedded import EmbeddedPostgres
 
@@ -28,7 +29,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @contextlib.asynccontextmanager
-async def kept(server: SupervisedServer) -> AsyncIterator[str]:
+async def kept(server: EmbeddedServer) -> AsyncIterator[str]:
     url = await server.start()
     keeping = start_tasks(ServerSupervisor("server", server).run())
     try:
@@ -63,7 +64,7 @@ async def test_the_database_comes_back(disk: Path) -> None:
             return not await writes(url)
 
         await until(is_out, within_s=30)
-        for _ in range(10):  # it may fail in any way here, and may not even start
+        for _ in range(10):  # any failure is possible here, also of the start
             await writes(url)
         await asyncio.to_thread(filler.unlink)
         await until(lambda: writes(url), within_s=40)

@@ -1,4 +1,4 @@
-"""Does readiness say which loop does not turn?"""
+"""Test that readiness names a loop that is stalled."""
 
 import asyncio
 import contextlib
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def answered(client: httpx.AsyncClient, status: int) -> dict[str, Any]:
-    """What readiness says, once it answers with this status."""
+    """The body of the readiness check, once it has this status."""
 
     async def asked() -> httpx.Response | None:
         answer = await client.get("/health/ready")

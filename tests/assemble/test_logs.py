@@ -1,4 +1,4 @@
-"""Which log lines are written."""
+"""Test which log lines are written."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Does a request find the platform and its workspace, whichever parts this process has?"""
+"""Test that a request reaches the API and its workspace, for each set of roles."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Is a line that cannot be written dropped and counted, and is that said when writing works again?"""
+"""Test that a line that cannot be written is dropped, counted, and reported when writing works again."""
 
 import contextlib
 import json
@@ -13,9 +13,9 @@ import pytest
 from torpor import metrics
 from torpor.assemble.streams import lossy_stream
 
-# Without a limit the first full pipe would hold it for ever.
+# Without a timeout the first full pipe would block it forever.
 WRITES_WITHIN_S = 20.0
-# It logs at each line of its standard input, and says so on standard output.
+# It logs a line for each line of its standard input, and confirms that on standard output.
 LOGS_WHEN_ASKED = """
 import sys
 import structlog
@@ -31,7 +31,7 @@ for line in sys.stdin:
 
 @pytest.fixture
 def pipe() -> Iterator[tuple[int, int]]:
-    """One that refuses what it has no room for."""
+    """A stream that refuses data when it is full."""
     heard, said = os.pipe()
     os.set_blocking(heard, False)
     os.set_blocking(said, False)

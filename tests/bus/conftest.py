@@ -1,4 +1,4 @@
-"""What do the tests of the bus share?"""
+"""Fixtures for the tests of the bus."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -18,7 +18,7 @@ async def bus(redis_url: str) -> AsyncIterator[Bus]:
 
 @pytest.fixture
 async def own_valkey(tmp_path: Path) -> AsyncIterator[EmbeddedValkey]:
-    """One that a test may kill and start again."""
+    """A server that a test can kill and start again."""
     server = EmbeddedValkey(tmp_path / "bus")
     await server.start()
     yield server

@@ -1,4 +1,4 @@
-"""Does the bus know who is being used, and does it know when it does not?"""
+"""Test that the bus knows which workspaces are in use, and since when its data is complete."""
 
 import asyncio
 import sys
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.anyio
 IDLE_S = 300.0
 LEASE_S = 30.0
 
-# A proxy that takes a lease, says so, and then never does anything again.
+# A proxy that takes a lease, prints that, and then hangs.
 HOLDER = """
 import asyncio, sys
 from torpor.bus.activity import RedisActivity
@@ -90,7 +90,7 @@ async def test_a_lease_runs_out_unless_it_is_renewed(bus: Bus, activity: RedisAc
         return await connections_of(activity) == 1
 
     await until(one_is_left)
-    # The one that ran out is not in the way of the other's last close.
+    # The expired lease does not prevent the timer when the other connection closes.
     await activity.release([ClosedConnection("w", "long", IDLE_S)])
     use = await use_of(activity)
     assert use.connections == 0
@@ -211,7 +211,7 @@ async def test_memory_is_counted_from_the_first_question(bus: Bus, activity: Red
         return await activity.memory_s() > 0.05
 
     await until(has_grown)
-    # Whoever else asks gets the same count.
+    # Every other client gets the same count.
     assert await RedisActivity(bus).memory_s() > 0.05
 
 
@@ -280,7 +280,7 @@ async def test_a_restart_keeps_leases_and_timers_but_begins_the_count_anew(own_v
     await until(has_grown)
     await own_valkey.stop()
     await own_valkey.start()
-    # Who could not renew meanwhile may have a live connection all the same.
+    # A client that could not renew meanwhile may still have an open connection.
     assert await activity.memory_s() == 0.0
     await until(has_grown)
     use = await use_of(activity)

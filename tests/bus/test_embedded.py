@@ -1,4 +1,4 @@
-"""Does a private Valkey start, keep what it was told, and leave nothing behind, whatever happens to us?"""
+"""Test that a private Valkey starts, keeps its data and ends with its owner, also after a kill."""
 
 import asyncio
 import os
@@ -13,13 +13,14 @@ import pytest
 from tests.support.valkey import kill_and_start_again, pid_of
 from tests.support.waiting import until
 from torpor.bus import embedded
-from torpor.bus.embedded import EmbeddedValkey, processes_in
+from torpor.bus.embedded import EmbeddedValkey
 from torpor.bus.redis import Bus
 from torpor.domain.errors import Hopeless
+from torpor.embedded_server import SOCKET_NAME_LIMIT_BYTES
 
 pytestmark = pytest.mark.anyio
 
-# A Torpor that starts a bus, says one thing to it, says so, and then sleeps until it is killed.
+# A process that starts a bus, stores one key, prints the pid, and sleeps until it is killed.
 OWNER = """
 import asyncio, sys
 from pathlib import Path
@@ -62,7 +63,7 @@ async def kill_hard(owner: asyncio.subprocess.Process) -> None:
 
 
 def is_running(pid: int) -> bool:
-    """A zombie that nobody has reaped yet does not run."""
+    """A zombie does not count as running."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except OSError:
@@ -70,7 +71,7 @@ def is_running(pid: int) -> bool:
 
 
 def sockets_of(pid: int) -> set[str]:
-    """Their inodes."""
+    """The inodes of its sockets."""
     names = [str(link.readlink()) for link in Path(f"/proc/{pid}/fd").iterdir()]
     return {name.removeprefix("socket:[").removesuffix("]") for name in names if name.startswith("socket:")}
 
@@ -93,7 +94,7 @@ async def test_a_restart_finds_what_was_there(tmp_path: Path) -> None:
     assert await valkey.start() == url
     await tell(url, "kept", "42")
     await valkey.stop()
-    assert processes_in(valkey.data) == []
+    assert EmbeddedValkey.processes_in(valkey.data) == []
     await valkey.stop()
 
     assert await valkey.start() == url
@@ -129,7 +130,7 @@ async def test_it_dies_with_its_parent_and_the_next_one_finds_what_it_knew(tmp_p
 async def test_a_predecessor_that_has_not_noticed_is_outlived(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(embedded, "STOP_TIMEOUT_S", 0.3)
     owner, pid = await start_owner(tmp_path / "bus")
-    os.kill(pid, signal.SIGSTOP)  # it hears no SIGTERM, whoever sends it
+    os.kill(pid, signal.SIGSTOP)  # it does not react to SIGTERM
     await kill_hard(owner)
     assert is_running(pid)
     async with EmbeddedValkey(tmp_path / "bus") as valkey:
@@ -153,7 +154,7 @@ async def test_its_end_is_told_and_it_starts_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["x" * 120, 'it\'s a "folder" with ü, %41, # and ?'])
 async def test_any_folder_will_do(tmp_path: Path, name: str) -> None:
     async with EmbeddedValkey(tmp_path / name / "bus") as valkey:
-        assert len(os.fsencode(valkey.socket)) <= embedded.SOCKET_NAME_LIMIT_BYTES
+        assert len(os.fsencode(valkey.socket)) <= SOCKET_NAME_LIMIT_BYTES
         await tell(valkey.url, "kept", "42")
         assert (tmp_path / name / "bus" / "data" / "appendonlydir").is_dir()
     async with EmbeddedValkey(tmp_path / name / "bus") as again:
@@ -202,7 +203,7 @@ async def test_why_it_does_not_start_is_told_and_nothing_is_lost(tmp_path: Path,
         patch.setitem(embedded.SETTINGS, "maxmemory-policy", "no such policy")
         with pytest.raises(Hopeless, match="maxmemory-policy"):
             await valkey.start()
-    assert processes_in(valkey.data) == []
+    assert EmbeddedValkey.processes_in(valkey.data) == []
     async with valkey:
         assert await ask(valkey.url, "kept") == b"42"
 

@@ -1,4 +1,4 @@
-"""Does what changed reach whoever listens, in order, and do they know when something may be missing?"""
+"""Test that listeners get messages in order, and notice when some may be missing."""
 
 import asyncio
 import contextlib
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.anyio
 class Ear:
     heard: list[tuple[str, bytes]] = field(default_factory=list)
     gaps: int = 0
-    """How often something may have been missed."""
+    """How many gaps were reported."""
 
     def hear(self, channel: str, message: bytes) -> None:
         self.heard.append((channel, message))
@@ -93,7 +93,7 @@ async def test_a_listener_survives_the_bus_and_says_that_it_may_have_missed_some
         for times in (1, 2, 3):
             await kill_and_start_again(own_valkey)
             await until(partial(ear.has_missed, times))
-            # Whoever was told of the gap hears everything from then on.
+            # After the gap is reported, the listener gets every message.
             await RedisFeed(own_bus).publish([("workspace:a", b"%d" % times)])
             await until(partial(ear.heard.__contains__, ("workspace:a", b"%d" % times)))
             assert ear.heard[-1] == ("workspace:a", b"%d" % times)
@@ -119,7 +119,7 @@ async def test_who_begins_while_the_bus_is_down_hears_of_the_gap(own_valkey: Emb
             await until(lambda: lost(logs) == 1)
             await own_valkey.start()
             await until(lambda: ear.gaps == 1)
-    assert lost(logs) == 1  # said once, however often it was tried
+    assert lost(logs) == 1  # logged once for all attempts
 
 
 async def pings(bus: Bus) -> int:

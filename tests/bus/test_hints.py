@@ -1,4 +1,4 @@
-"""Do hints arrive, and is nobody ever held up by one?"""
+"""Test that hints arrive, and never block the sender."""
 
 import asyncio
 import contextlib
@@ -12,7 +12,7 @@ import pytest
 from tests.support.valkey import kill_and_start_again, until_listened
 from tests.support.waiting import until
 from torpor.bus.embedded import EmbeddedValkey
-from torpor.bus.hints import CHANNEL, SINGLY, RedisHints
+from torpor.bus.hints import CHANNEL, MOST_IDS, RedisHints
 from torpor.bus.redis import Bus
 
 pytestmark = pytest.mark.anyio
@@ -21,7 +21,7 @@ Heard = list[tuple[str, ...]]
 
 
 def an_id(number: int) -> str:
-    """In the order of the numbers."""
+    """Ids that sort in the order of the numbers."""
     return str(uuid.UUID(int=number))
 
 
@@ -66,12 +66,12 @@ async def test_no_id_means_everything_and_so_do_too_many(bus: Bus) -> None:
         hints.wake(A)
         hints.wake()
         await until(lambda: heard == [()])
-        for number in range(SINGLY + 1):
+        for number in range(MOST_IDS + 1):
             hints.wake(an_id(number))
         await until(lambda: heard == [(), ()])
-        hints.wake(*(an_id(number) for number in range(SINGLY)))
+        hints.wake(*(an_id(number) for number in range(MOST_IDS)))
         await until(lambda: len(heard) == 3)
-        assert len(heard[2]) == SINGLY
+        assert len(heard[2]) == MOST_IDS
 
 
 async def test_what_is_said_while_a_message_is_under_way_goes_with_the_next(bus: Bus) -> None:

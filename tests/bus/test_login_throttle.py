@@ -1,4 +1,4 @@
-"""Is guessing slowed down where it is done, and nowhere else; with the bus and without it?"""
+"""Test that failed sign-ins are limited for their address and name only, with and without the bus."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -30,7 +30,7 @@ def clock() -> Clock:
 
 @pytest.fixture(params=["bus", "alone"])
 async def throttle(request: pytest.FixtureRequest, redis_url: str, clock: Clock) -> AsyncIterator[Throttle]:
-    """`alone`: nobody answers where the bus should be."""
+    """`alone`: the bus is unreachable."""
     bus = await Bus.open(redis_url if request.param == "bus" else "unix:///nowhere/bus.sock")
     yield Throttle(bus, clock=clock)
     await bus.close()
@@ -97,7 +97,7 @@ async def test_a_window_ends(redis_url: str, monkeypatch: pytest.MonkeyPatch) ->
     throttle = Throttle(bus)
     assert await admitted(throttle, "ada", "192.0.2.1", OF_ONE_NAME + 1) == OF_ONE_NAME
     await until(lambda: is_admitted(throttle, "ada", "192.0.2.1"), within_s=20)
-    # Nothing is left behind for ever: -1 is a key without end, -2 one that has ended meanwhile.
+    # Every key expires: -1 would be a key without expiry, -2 is one that has expired meanwhile.
     (keys,) = await bus.ask(("KEYS", "torpor:sign_in:*"))
     assert -1 not in await bus.ask(*(("PTTL", key) for key in keys))
     await bus.close()

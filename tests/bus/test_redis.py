@@ -1,4 +1,4 @@
-"""Do the bus's errors become ours, soon enough, and without a password in them?"""
+"""Test that errors of Redis are translated in time, and contain no password."""
 
 import asyncio
 import os
@@ -25,7 +25,7 @@ SECRET = "s3cr3t"
 
 @pytest.fixture
 def free_port() -> Iterator[int]:
-    """Bound, so that nobody else gets it, but nobody listens on it."""
+    """A bound port without a listener, so that no other process can use it."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         yield taken.getsockname()[1]
@@ -171,7 +171,7 @@ async def test_a_cluster_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 async def test_a_cancellation_is_never_swallowed(redis_url: str) -> None:
-    """Whoever cancels a task and waits for its end would wait for ever."""
+    """Otherwise a caller that cancels a task and waits for its end would hang."""
     bus = await Bus.open(redis_url)
     ended_as = set()
     for number in range(300):

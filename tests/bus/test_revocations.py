@@ -1,4 +1,4 @@
-"""Does everybody hear of what is revoked, and of nothing that is not ours to say?"""
+"""Test that every listener gets revocations, and ignores foreign messages."""
 
 import asyncio
 import contextlib
@@ -60,7 +60,7 @@ async def test_the_same_process_hears_it_even_while_the_bus_is_out(own_valkey: E
         assert "revocation_not_heard" in [entry["event"] for entry in logs]
         await own_valkey.start()
         await until(lambda: ear.gaps == 1)
-    # Who has stopped listening is told nothing.
+    # A listener that has ended gets no more messages.
     await revocations.revoked(OTHER)
     assert len(ear.heard) == 1
 

@@ -1,4 +1,4 @@
-"""How do these tests call the command line?"""
+"""Fixtures that run commands against the stand-in for the API."""
 
 import json
 import os
@@ -42,7 +42,7 @@ def api() -> Iterator[ScriptedApi]:
 
 @pytest.fixture
 def data(api: ScriptedApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A data directory whose credentials lead to the stand-in, and an environment that says nothing else."""
+    """A data directory with credentials for the stand-in, and an environment without other settings."""
     for name in [name for name in os.environ if name.startswith("TORPOR_")]:
         monkeypatch.delenv(name)
     folder = tmp_path / "data"
@@ -56,7 +56,7 @@ def data(api: ScriptedApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
 
 
 class Torpor:
-    """The command in this process, which is quick."""
+    """Run a command in this process, which is fast."""
 
     def __init__(self, captured: pytest.CaptureFixture[bytes]) -> None:
         self._captured = captured
@@ -74,7 +74,7 @@ def torpor(data: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> Torpor:
 
 
 def torpor_process(*argv: str, stdin: bytes | None = None, **environment: str) -> Ended:
-    """The command as a user has it: its own process, real descriptors."""
+    """Run a command as a user does: in a process of its own, with real descriptors."""
     done = subprocess.run(
         [sys.executable, "-m", "torpor", *argv],
         input=stdin,

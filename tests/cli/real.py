@@ -1,4 +1,4 @@
-"""The real API at a port, and commands that ask it."""
+"""The real API at a TCP port, and commands that call it."""
 
 import asyncio
 import contextlib
@@ -30,7 +30,7 @@ class Real:
         patch.chdir(folder)
 
     async def __call__(self, *argv: str, by: str | None = None, stdin: str = "") -> Ended:
-        """In this process, which is quick; by nobody it is as whoever is signed in."""
+        """Run a command in this process, with the token of the user `by`, or else with the stored login."""
         if by is None:
             self._patch.delenv("TORPOR_URL", raising=False)
             self._patch.delenv("TORPOR_TOKEN", raising=False)
@@ -58,7 +58,7 @@ async def real(
 
 @contextlib.asynccontextmanager
 async def at_a_port(path: Path) -> AsyncIterator[str]:
-    """The address of a port that leads to this socket."""
+    """The address of a port that forwards to this socket."""
 
     async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(ConnectionError):

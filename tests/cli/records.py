@@ -1,4 +1,4 @@
-"""Workspaces as the API tells them."""
+"""Records as the API sends them."""
 
 from typing import Any
 
@@ -40,6 +40,12 @@ def workspace(**changes: Any) -> dict[str, Any]:
     }
 
 
+def event(event_id: int, kind: str = "state_changed", **changes: Any) -> dict[str, Any]:
+    """An event with a workspace that differs from the default in `changes`; heartbeats and resets have none."""
+    shown = None if kind in ("heartbeat", "reset") else workspace(**changes)
+    return {"id": event_id, "event": kind, "at": AT if shown else None, "workspace": shown}
+
+
 def condition(status: str, reason: str, message: str = "") -> dict[str, Any]:
     return {"status": status, "reason": reason, "message": message, "last_transition_time": AT}
 
@@ -61,7 +67,7 @@ def error(**changes: Any) -> dict[str, Any]:
 def explanation(**changes: Any) -> dict[str, Any]:
     return {
         "name": "demo",
-        "summary": "demo is in ERROR",
+        "summary": "demo has an error: action required",
         "lines": ["Its program could not be started."],
         "wish": "RUNNING",
         "phase": "ERROR",

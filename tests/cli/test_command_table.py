@@ -1,21 +1,25 @@
-"""Does each command ask the right thing, and say what it heard?"""
+"""Each command sends the right request and prints the response."""
 
 import json
 import os
 import socket
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import Torpor
-from tests.cli.records import AT, condition, error, explanation, workspace
-from tests.support.scripted_api import TOKEN, ScriptedApi, ScriptedResponse
+from tests.cli.records import AT, condition, error, event, explanation, workspace
+from tests.support.scripted_api import TOKEN, ScriptedApi, ScriptedResponse, stream
+from torpor.cli import event_stream, wait
+from torpor.cli.client import ApiClient
 from torpor.cli.exit_codes import ExitCode
 from torpor.cli.main import wants_json
 
 LOOK = f"GET /workspaces/{workspace()['id']}"
+EVENTS = f"{LOOK}/events"
 
 
 def test_create_sends_what_was_said(torpor: Torpor, api: ScriptedApi) -> None:
@@ -29,7 +33,7 @@ def test_create_sends_what_was_said(torpor: Torpor, api: ScriptedApi) -> None:
 
 def test_create_leaves_out_what_was_not_said(torpor: Torpor, api: ScriptedApi) -> None:
     api.answer("POST /workspaces", workspace(phase="PENDING"), status=201)
-    assert torpor("create", "demo").text.startswith("demo is PENDING; RUNNING is wished")
+    assert torpor("create", "demo").text.startswith("demo: Pending; requested state: Running (")
     assert api.asked[0].body == {"name": "demo"}
 
 
@@ -86,7 +90,7 @@ def test_what_is_piped_is_neither_cut_nor_coloured(torpor: Torpor, api: Scripted
     [
         ("show", "", workspace(), "storage.volume_ready"),
         ("explain", "/explain", explanation(), "torpor recover demo"),
-        ("history", "/operations", {"items": []}, "Nothing has been done"),
+        ("history", "/operations", {"items": []}, "no operations yet"),
         ("archives", "/archives", {"items": []}, "no archives"),
     ],
 )
@@ -120,7 +124,7 @@ HOSTILE = "\x1b[2J\x9b31m\x07\u202e"
 
 
 def test_what_others_wrote_does_not_control_the_terminal(torpor: Torpor, api: ScriptedApi) -> None:
-    """Neither as a result nor as an error, and no line of theirs looks like one of ours."""
+    """Texts of others are escaped in results and errors, and do not look like our own lines."""
     lease = {"id": "1", "reason": f"{HOSTILE}\nroot", "created_by": "eve", "created_at": AT, "expires_at": AT}
     api.answer("GET /workspaces/demo/leases", {"items": [lease]})
     api.answer("POST /workspaces/demo/leases", lease)
@@ -232,7 +236,7 @@ def test_a_refusal_is_one_line_with_what_to_do(torpor: Torpor, api: ScriptedApi)
     problem = api.refuse("GET /workspaces/demo", 404, "not_found", "there is no workspace 'demo'")
     ended = torpor("show", "demo")
     assert (ended.code, ended.text) == (1, "")
-    assert ended.said == "torpor: there is no workspace 'demo' (`torpor list` shows what there is)\n"
+    assert ended.said == "torpor: there is no workspace 'demo' (`torpor list` shows your workspaces)\n"
     with_json = torpor("show", "demo", "--json")
     assert (with_json.code, with_json.json) == (1, problem)
     assert with_json.said == ended.said
@@ -281,51 +285,123 @@ def test_an_answer_that_is_none(torpor: Torpor, api: ScriptedApi, answer: Script
     api.answer("GET /workspaces/demo", answer)
     ended = torpor("show", "demo", "--json")
     assert ended.code == 1
-    assert "is " + api.url + " really a Torpor" in ended.said
+    assert f"check that {api.url} is a Torpor server" in ended.said
     assert ended.json["code"] == "not_torpor"
 
 
-# ── waiting, where it does not end as meant ──────────────────────────────────────────────────────────────────────────
+# ── waiting ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_waiting_that_somebody_overtakes(torpor: Torpor, api: ScriptedApi) -> None:
     api.answer("PATCH /workspaces/demo", workspace(phase="STANDBY"))
-    api.answer(LOOK, workspace(phase="STANDBY", desired_state="ARCHIVED", wish_version=4))
+    api.answer(EVENTS, stream(event(1, phase="STANDBY", desired_state="ARCHIVED", wish_version=4), stays_open=True))
     ended = torpor("start", "demo", "--wait")
     assert ended.code == 4
-    assert "somebody wished ARCHIVED for demo while RUNNING was waited for" in ended.said
+    assert "the requested state of demo changed to Archived while this command waited for Running" in ended.said
 
 
 def test_waiting_that_takes_too_long(torpor: Torpor, api: ScriptedApi) -> None:
     api.answer("PATCH /workspaces/demo", workspace(phase="STANDBY"))
-    api.answer(LOOK, workspace(phase="STANDBY", operation="STARTING"))
+    api.answer(EVENTS, stream(event(1, phase="STANDBY", operation="STARTING"), stays_open=True))
     ended = torpor("start", "demo", "--wait", "--timeout", "0.3")
     assert ended.code == 5
-    assert "demo was not RUNNING after 0.3 s; it is STANDBY, STARTING (the wish stands" in ended.said
+    assert "demo was not running after 0.3 s; its status is Starting (the request stays active" in ended.said
+    assert [asked.method for asked in api.asked] == ["PATCH", "GET"], "one stream and no polling"
 
 
 def test_waiting_in_an_outage_names_it_while_it_waits_and_when_it_gives_up(torpor: Torpor, api: ScriptedApi) -> None:
     out = {"policy.healthy": condition("True", "ArchiveStoreOut", "the archive store cannot be reached: no route")}
     api.answer("PATCH /workspaces/demo", workspace(phase="ARCHIVED"))
-    api.answer(LOOK, workspace(phase="ARCHIVED", operation="RESTORING", conditions=out))
+    api.answer(EVENTS, stream(event(1, phase="ARCHIVED", operation="RESTORING", conditions=out), stays_open=True))
     ended = torpor("start", "demo", "--wait", "--timeout", "0.3")
-    told = "ARCHIVED, RESTORING (the archive store cannot be reached: no route; it is tried again)"
+    status = "Restoring (the archive store cannot be reached: no route; this is retried)"
     assert ended.code == 5
-    assert f"demo: {told}" in ended.said
-    assert f"demo was not RUNNING after 0.3 s; it is {told}" in ended.said
+    assert f"demo: {status}" in ended.said
+    assert f"demo was not running after 0.3 s; its status is {status}" in ended.said
 
 
 def test_waiting_until_it_is_gone(torpor: Torpor, api: ScriptedApi) -> None:
     api.answer("DELETE /workspaces/demo", workspace(desired_state="DELETED", wish_version=4), status=202)
-    api.refuse(LOOK, 404, "not_found", "gone")
+    api.refuse(EVENTS, 404, "not_found", "gone")
     ended = torpor("delete", "demo", "--purge", "--wait")
-    assert (ended.code, ended.text) == (0, "demo is DELETED\n")
+    assert (ended.code, ended.text) == (0, "demo is deleted\n")
+
+
+@pytest.fixture
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_stream, "FIRST_PAUSE_S", 0.01)
+
+
+@pytest.mark.usefixtures("short_pauses")
+def test_waiting_over_a_lost_connection(torpor: Torpor, api: ScriptedApi) -> None:
+    """After the gap the workspace is read once, then the events continue where they were."""
+    starting = {"phase": "STANDBY", "operation": "STARTING"}
+    api.answer("PATCH /workspaces/demo", workspace(phase="STANDBY"))
+    cut = stream(event(7, **starting), tail=b'id: 8\nevent: state_changed\ndata: {"id": 8, "ev')
+    api.answer(EVENTS, cut, stream(event(9), stays_open=True))
+    api.answer(LOOK, workspace(**starting, progress=80))
+    ended = torpor("start", "demo", "--wait")
+    assert ended.code == 0
+    assert ended.said.splitlines() == ["demo: Stopped", "demo: Starting", "demo: Starting 80 %", "demo: Running"]
+    assert [f"{asked.method} {asked.target}" for asked in api.asked[1:]] == [EVENTS, LOOK, f"{EVENTS}?last_event_id=7"]
+
+
+@pytest.mark.usefixtures("short_pauses")
+def test_a_state_that_was_reached_in_the_gap_is_found_by_the_read(torpor: Torpor, api: ScriptedApi) -> None:
+    api.answer("PATCH /workspaces/demo", workspace(phase="STANDBY"))
+    api.answer(EVENTS, ScriptedResponse(502, b"Bad Gateway", "text/plain"))
+    api.answer(LOOK, workspace())
+    assert torpor("start", "demo", "--wait").code == 0
+    assert len(api.asked) == 3
+
+
+@pytest.mark.usefixtures("short_pauses")
+def test_a_server_that_does_not_come_back_ends_the_wait_within_the_timeout(torpor: Torpor, api: ScriptedApi) -> None:
+    api.answer("PATCH /workspaces/demo", workspace(phase="STANDBY"))
+    api.answer(
+        EVENTS, stream(event(7, phase="STANDBY", operation="STARTING")), ScriptedResponse(502, b"Bad Gateway", "text/plain")
+    )
+    api.refuse(LOOK, 503, "unavailable", "the database cannot be reached")
+    began = time.monotonic()
+    ended = torpor("start", "demo", "--wait", "--timeout", "1")
+    assert ended.code == 5
+    assert time.monotonic() - began < 10
+    assert "its status is Starting" in ended.said
+
+
+@pytest.mark.usefixtures("short_pauses")
+def test_a_server_that_does_not_come_back_ends_the_wait_without_a_timeout(
+    torpor: Torpor, api: ScriptedApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wait, "UNREACHABLE_FOR_S", 0.2)
+    api.answer("PATCH /workspaces/demo", workspace(phase="STANDBY"))
+    api.answer(EVENTS, ScriptedResponse(502, b"Bad Gateway", "text/plain"))
+    api.refuse(LOOK, 503, "unavailable", "the database cannot be reached")
+    ended = torpor("start", "demo", "--wait")
+    assert (ended.code, "the database cannot be reached" in ended.said) == (1, True)
+
+
+@pytest.mark.usefixtures("short_pauses")
+def test_a_server_that_restarts_after_a_quiet_time_is_given_its_time(api: ScriptedApi) -> None:
+    """Only heartbeats come for five minutes, then the connection is lost: the wait does not end at the first failed read."""
+    api.answer(EVENTS, stream(event(7, "heartbeat")))
+    unavailable = {"code": "unavailable", "detail": "the database cannot be reached", "status": 503}
+    api.answer(LOOK, ScriptedResponse(503, unavailable, "application/problem+json"), workspace())
+    before = workspace(phase="STANDBY")
+
+    def clock() -> float:
+        return 300.0 if api.asked else 0.0
+
+    with ApiClient(api.url, TOKEN) as client:
+        reached = wait.wait_for(client, before, wait.pending_wish(before), show=lambda _: None, timeout_s=None, clock=clock)
+    assert reached is not None
+    assert reached["phase"] == "RUNNING"
 
 
 def test_exec_where_nothing_runs(torpor: Torpor, api: ScriptedApi) -> None:
     api.refuse("GET /workspaces/demo/exec", 409, "not_running", "demo is not running")
     ended = torpor("exec", "demo", "--no-wake", "--no-stdin", "--", "true")
-    assert (ended.code, ended.said) == (1, "torpor: demo is not running (`torpor start demo --wait` wakes it)\n")
+    assert (ended.code, ended.said) == (1, "torpor: demo is not running (`torpor start demo --wait` starts it)\n")
 
 
 # ── which Torpor ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -336,7 +412,7 @@ def test_without_credentials_it_says_where_it_looked(torpor: Torpor, data: Path)
     ended = torpor("list", "--json")
     assert ended.code == 6
     advice = (
-        "start it with `torpor up`, or sign in to another with `torpor login URL`,"
+        "start it with `torpor up`, or sign in to a server with `torpor login URL`,"
         " or set TORPOR_DATA, or TORPOR_URL and TORPOR_TOKEN"
     )
     assert ended.said == f"torpor: torpor is not set up in {data} ({advice})\n"
@@ -348,7 +424,7 @@ def test_broken_credentials(torpor: Torpor, data: Path, content: str) -> None:
     (data / "credentials.json").write_text(content)
     ended = torpor("list")
     assert ended.code == 6
-    assert "credentials.json does not hold" in ended.said
+    assert "credentials.json does not contain" in ended.said
 
 
 def test_the_environment_counts_more(torpor: Torpor, api: ScriptedApi, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -384,7 +460,7 @@ def test_unreachable(torpor: Torpor, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORPOR_URL", "http://127.0.0.1:1")
     ended = torpor("list", "--json")
     assert ended.code == 6
-    assert ended.said == "torpor: nothing answers at http://127.0.0.1:1 (is it running? start it with `torpor up`)\n"
+    assert ended.said == "torpor: no server responds at http://127.0.0.1:1 (start it with `torpor up`, or check the address)\n"
     assert ended.json["code"] == "unreachable"
 
 
@@ -448,7 +524,7 @@ def test_down_without_up(torpor: Torpor, data: Path) -> None:
     (data / "torpor.pid").write_text("1\n")
     ended = torpor("down")
     assert ended.code == 1
-    assert "is not up in" in ended.said
+    assert "is not running in" in ended.said
 
 
 def test_which_json_is_meant() -> None:
@@ -461,5 +537,5 @@ def test_nothing_is_told_as_a_traceback(torpor: Torpor, api: ScriptedApi) -> Non
     api.answer("GET /workspaces/demo", {"created_at": AT})
     ended = torpor("show", "demo")
     assert ended.code == 1
-    assert ended.said.startswith("torpor: something unexpected happened: KeyError")
+    assert ended.said.startswith("torpor: unexpected error: KeyError")
     assert ended.said.count("\n") == 1

@@ -1,4 +1,4 @@
-"""Are the words offered that could come next, and nothing else, whatever goes wrong?"""
+"""Completion offers the words that can come next, and prints no errors."""
 
 import shutil
 import subprocess
@@ -32,13 +32,13 @@ def offered(torpor: Torpor, *words: str) -> list[str]:
 def test_commands_are_offered_with_what_they_do(torpor: Torpor) -> None:
     assert sorted(offered(torpor, "")) == sorted(COMMANDS)
     assert offered(torpor, "arch") == ["archive", "archives"]
-    assert torpor("__complete", "und").text == "undelete\tBring a deleted workspace back, ARCHIVED.\n"
+    assert torpor("__complete", "und").text == "undelete\tRestore a deleted workspace, as archived.\n"
     assert offered(torpor, "users", "c") == ["create", "change"]
     assert offered(torpor, "nosuch", "") == offered(torpor, "")
 
 
 def test_names_of_workspaces_are_asked_for(torpor: Torpor, names: ScriptedApi) -> None:
-    assert torpor("__complete", "show", "de").text == "demo\tRUNNING\ndesk\tSTANDBY\n"
+    assert torpor("__complete", "show", "de").text == "demo\tRunning\ndesk\tStopped\n"
     assert offered(torpor, "show", "") == ["demo", "desk", "other"]
     assert offered(torpor, "show", "--json", "o") == ["other"]
     assert offered(torpor, "events", "o") == ["other"]
@@ -58,7 +58,7 @@ def test_options_and_their_values_are_offered(torpor: Torpor) -> None:
     assert offered(torpor, "list", "--phase", "") == list(Phase)
     assert offered(torpor, "list", "--phase", "st") == ["STANDBY"]
     assert offered(torpor, "list", "--phase=st") == ["--phase=STANDBY"]
-    # As bash cuts it.
+    # As bash splits it.
     assert offered(torpor, "list", "--phase", "=", "st") == ["STANDBY"]
     assert offered(torpor, "list", "--phase", "=") == list(Phase)
     assert offered(torpor, "tokens", "create", "x", "--scope", "") == list(Scope)
@@ -83,7 +83,7 @@ def test_what_a_shell_could_take_for_something_to_do_is_not_offered(torpor: Torp
     assert offered(torpor, "show", "") == ["fine"]
 
 
-# In each: what the shell itself makes of the script, with the cursor after `torpor show de`.
+# The result of the script in each shell, with the cursor after `torpor show de`.
 ASK = {
     CompletionShell.BASH: """
         eval "$(torpor completion bash)"

@@ -1,4 +1,4 @@
-"""Is what takes longest begun in time, and does nobody stay who was begun in vain?"""
+"""The fork server starts early, and ends with the command if it is not used."""
 
 import os
 import secrets
@@ -50,12 +50,12 @@ def test_who_was_begun_in_vain_is_gone_with_the_command(tmp_path: Path, words: l
 
 
 def living(mark: str) -> list[str]:
-    """Whoever has it from the command that was started with it."""
+    """The processes that inherited the mark."""
     return [entry.name for entry in Path("/proc").iterdir() if entry.name.isdecimal() and mark in environment_of(entry)]
 
 
 def environment_of(process: Path) -> str:
     try:
         return (process / "environ").read_text(errors="replace")
-    except OSError:  # It has ended meanwhile.
+    except OSError:  # The process has ended.
         return ""

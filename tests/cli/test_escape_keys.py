@@ -1,4 +1,4 @@
-"""Is what is typed passed on as it is, but for the way out? And is what programs leave switched on known?"""
+"""Keys are sent unchanged except `~.`, and terminal modes that programs leave on are tracked."""
 
 import pytest
 

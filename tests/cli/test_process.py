@@ -1,4 +1,4 @@
-"""Does the command behave as a process: streams, exit codes, waiting, and how fast it starts?"""
+"""The command as a process: streams, exit codes, waiting, and the modules that it imports."""
 
 import os
 import pty
@@ -6,18 +6,20 @@ import select
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.cli.conftest import torpor_process
-from tests.cli.records import error, explanation, workspace
-from tests.support.scripted_api import ScriptedApi
+from tests.cli.records import error, event, explanation, workspace
+from tests.support.scripted_api import ScriptedApi, stream
 
 LOOK = f"GET /workspaces/{workspace()['id']}"
+EVENTS = f"{LOOK}/events"
 
 pytestmark = pytest.mark.usefixtures("data")
 
-# What a client command must not wait for.
+# Modules that a client command must not import, because that takes long.
 HEAVY = {
     "fastapi",
     "asyncpg",
@@ -34,31 +36,30 @@ HEAVY = {
 
 def going_up(api: ScriptedApi) -> None:
     api.answer("PATCH /workspaces/demo", workspace(phase="ARCHIVED"))
-    api.answer(
-        LOOK,
-        workspace(phase="ARCHIVED", operation="RESTORING", progress=40),
-        workspace(phase="STANDBY", operation="STARTING"),
-        workspace(phase="STANDBY", operation="STARTING"),
-        workspace(),
-    )
+    states: list[dict[str, Any]] = [
+        {"phase": "ARCHIVED", "operation": "RESTORING", "progress": 40},
+        {"phase": "STANDBY", "operation": "STARTING"},
+        {"phase": "STANDBY", "operation": "STARTING"},
+        {},
+    ]
+    api.answer(EVENTS, stream(*[event(number, **state) for number, state in enumerate(states)], stays_open=True))
 
 
 def test_waiting_until_it_runs(api: ScriptedApi) -> None:
     going_up(api)
     ended = torpor_process("start", "demo", "--wait")
     assert ended.code == 0
-    assert ended.text == "demo is RUNNING at http://demo.localhost:8080/\n"
-    assert ended.said.splitlines() == [
-        "demo: ARCHIVED",
-        "demo: ARCHIVED, RESTORING 40 %",
-        "demo: STANDBY, STARTING",
-        "demo: RUNNING",
-    ]
+    assert ended.text == "demo is running at http://demo.localhost:8080/\n"
+    assert ended.said.splitlines() == ["demo: Archived", "demo: Restoring 40 %", "demo: Starting", "demo: Running"]
+    assert [asked.method for asked in api.asked] == ["PATCH", "GET"], "one stream and no polling"
 
 
 def test_waiting_at_a_terminal_draws_a_bar(api: ScriptedApi) -> None:
     api.answer("PATCH /workspaces/demo", workspace(phase="ARCHIVED"))
-    api.answer(LOOK, *[workspace(phase="ARCHIVED", operation="RESTORING", progress=40)] * 3, workspace())
+    restoring = event(1, phase="ARCHIVED", operation="RESTORING", progress=40)
+    # The second state comes from the read after the stream has ended, so that the first is drawn for a moment.
+    api.answer(EVENTS, stream(restoring))
+    api.answer(LOOK, workspace(phase="ARCHIVED", operation="RESTORING", progress=40), workspace())
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
         [sys.executable, "-m", "torpor", "start", "demo", "--wait", "--json"],
@@ -81,14 +82,15 @@ def test_waiting_at_a_terminal_draws_a_bar(api: ScriptedApi) -> None:
     out, _ = process.communicate(timeout=30)
     assert process.returncode == 0
     assert b'"phase": "RUNNING"' in out
-    assert "RESTORING 40 %" in drawn.decode()
+    assert "Restoring 40 %" in drawn.decode()
     assert "━" in drawn.decode()
 
 
 def test_waiting_that_ends_in_error(api: ScriptedApi) -> None:
     failed = workspace(phase="ERROR", error=error())
     api.answer("POST /workspaces", workspace(phase="PENDING"), status=201)
-    api.answer(LOOK, workspace(phase="STANDBY", operation="STARTING"), failed)
+    starting = event(1, phase="STANDBY", operation="STARTING")
+    api.answer(EVENTS, stream(starting, event(2, "error", phase="ERROR", error=error()), stays_open=True))
     api.answer(f"{LOOK}/explain", explanation())
     ended = torpor_process("create", "demo", "--wait", "--json")
     assert ended.code == 3
@@ -96,8 +98,8 @@ def test_waiting_that_ends_in_error(api: ScriptedApi) -> None:
     assert ended.json["workspace"] == failed
     assert ended.json["ways_out"] == explanation()["ways_out"]
     assert ended.said.splitlines()[-3:] == [
-        "torpor: demo ended in ERROR (STARTING): RetryExceeded: STARTING failed 4 times, the last time: exit code 7"
-        " (`torpor explain demo` says more, and these are the ways out:)",
+        "torpor: demo failed (Starting): RetryExceeded: STARTING failed 4 times, the last time: exit code 7"
+        " (`torpor explain demo` shows the cause; what you can do:)",
         "  torpor recover demo  try again",
         "  torpor delete demo  give it up",
     ]
@@ -135,7 +137,7 @@ def test_version() -> None:
 
 
 def test_down_leaves_others_alone(data: Path) -> None:
-    """A stranger holds the lock: whoever it is, it is not stopped."""
+    """Another program holds the lock: it is not stopped."""
     holder = subprocess.Popen(
         [
             sys.executable,
@@ -151,7 +153,7 @@ def test_down_leaves_others_alone(data: Path) -> None:
         assert holder.stdout.readline() == b"held\n"
         ended = torpor_process("down")
         assert ended.code == 1
-        assert "was left alone" in ended.said
+        assert "was not stopped" in ended.said
         assert holder.poll() is None
     finally:
         holder.kill()
@@ -160,7 +162,7 @@ def test_down_leaves_others_alone(data: Path) -> None:
 
 # ── up in the background, and down ────────────────────────────────────────────────────────────────────────────────────
 
-# In place of the product (the end-to-end tests start the real one): the same lock, the same line, the same end.
+# A replacement for the server (the end-to-end tests start the real one) with the same lock, ready line and end.
 PRODUCT = """
 import fcntl, os, signal, sys, types
 
@@ -199,7 +201,7 @@ def test_up_in_the_background_and_down(product: str, data: Path) -> None:
     pid = int((data / "torpor.pid").read_text())
     again = torpor_process("up", "--detach", PYTHONPATH=product)
     assert again.code == 1
-    assert f"is already up in {data} (process {pid})" in again.said
+    assert f"is already running in {data} (process {pid})" in again.said
     down = torpor_process("down")
     assert (down.code, down.text) == (0, f"torpor has stopped (process {pid})\n")
     assert torpor_process("down").code == 1
@@ -209,7 +211,7 @@ def test_up_in_the_background_that_fails(product: str) -> None:
     ended = torpor_process("up", "--detach", "--port", "9", PYTHONPATH=product)
     assert (ended.code, ended.text) == (1, "")
     assert ended.said.splitlines() == [
-        "torpor: torpor ended before it was ready (exit code 1); the last it said was:",
+        "torpor: torpor ended before it was ready (exit code 1); its last lines:",
         "torpor: port 9 is in use",
     ]
 
@@ -226,4 +228,4 @@ def test_a_purge_asks_at_a_terminal(api: ScriptedApi, said: bytes, code: int, as
         os.close(ours)
         os.close(theirs)
     assert (done.returncode, len(api.asked)) == (code, asked)
-    assert b"Purge 'demo'? Its home and its archives are removed for good. [y/N]" in done.stderr
+    assert b"Purge 'demo'? Its home and its archives are removed permanently. [y/N]" in done.stderr

@@ -1,4 +1,4 @@
-"""Whose word counts when several say which Torpor is meant?"""
+"""The order in which the sources of server and token are used."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,7 @@ NOTHING: dict[str, Any] = {"items": [], "next_cursor": None}
 
 @pytest.fixture
 def environ(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """This user's own folders, and no data directory named."""
+    """The folders of this user, without TORPOR_DATA."""
     found = {"XDG_CONFIG_HOME": str(tmp_path / "config"), "XDG_DATA_HOME": str(tmp_path / "share"), "HOME": str(tmp_path)}
     for name, value in found.items():
         monkeypatch.setenv(name, value)
@@ -56,7 +56,7 @@ def test_the_nearest_word_counts(
 def test_a_data_directory_that_was_named_is_the_only_one_meant(
     torpor: Torpor, api: ScriptedApi, environ: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever names one must not speak to another by mistake."""
+    """A command must not use another server by mistake."""
     store_login(StoredLogin(api.url, "of-the-login", "eve"), environ)
     monkeypatch.setenv("TORPOR_DATA", str(tmp_path / "nothing-here"))
     assert torpor("list").code == 6

@@ -1,4 +1,4 @@
-"""When is a wait over? The rule alone, over its whole space where it is small."""
+"""The rule that decides when a wait is over, over its whole input space where that is small."""
 
 import itertools
 

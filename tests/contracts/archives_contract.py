@@ -1,6 +1,6 @@
-"""What holds for every implementation of `torpor.ports.Archives`, the fake included?
+"""The tests that every implementation of `torpor.ports.Archives` passes, including the fake.
 
-A subclass says how to make one (`archives`), what stands for a home (`Homes`), and how a job is run there.
+A subclass provides an instance (`archives`), homes (`Homes`), and a way to run jobs.
 """
 
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from typing import Protocol
 import pytest
 
 from torpor.domain.errors import Code, Failed, Refused, Unavailable
-from torpor.domain.records import ArchiveKey
+from torpor.domain.records import ArchiveKey, ProvenArchive
 from torpor.ports import Archives, Home, HomeJob
 
 HOME = Home("0d1f8a3c-0000-4000-8000-000000000001", 3)
@@ -20,17 +20,21 @@ STRANGER = Home("0d1f8a3c-0000-4000-8000-000000000002", 1)
 
 
 class Homes(Protocol):
-    """Directories, or what a fake has in their place."""
+    """Directories, or their equivalent in a fake."""
 
     def fill(self, name: str, files: Mapping[str, bytes]) -> None:
-        """There is a home of this name with exactly these files."""
+        """Create a home with this name and exactly these files."""
         ...
 
     def show(self, name: str) -> Mapping[str, bytes]: ...
 
     async def run(self, name: str, job: HomeJob) -> Mapping[str, object]:
-        """As `Runtime.run_at_home` does: the result, or Failed."""
+        """Like `Runtime.run_at_home`: return the result or raise Failed."""
         ...
+
+
+async def pack(archives: Archives, homes: Homes, name: str, key: ArchiveKey, home: Home, revision: int) -> ProvenArchive:
+    return archives.proven(key, home, revision, await homes.run(name, archives.pack_job(key, home, revision)))
 
 
 @pytest.mark.anyio
@@ -41,7 +45,7 @@ class ArchivesContract:
 
     @pytest.fixture
     def unreachable(self) -> Archives:
-        """The same kind, over a store that does not answer."""
+        """The same implementation with a store that does not answer."""
         raise NotImplementedError
 
     @pytest.fixture
@@ -51,15 +55,15 @@ class ArchivesContract:
     async def test_a_home_sleeps_and_wakes(self, archives: Archives, homes: Homes) -> None:
         files = {"a": b"content", "b": b""}
         homes.fill("home", files)
-        packed = archives.proven(FIRST, await homes.run("home", archives.pack_job(FIRST, HOME, 1)))
-        assert packed.key == FIRST
+        packed = await pack(archives, homes, "home", FIRST, HOME, 1)
+        assert (packed.archive.key, packed.archive.generation, packed.archive.revision) == (FIRST, HOME.generation, 1)
         assert packed.files == 2
         assert packed.home_bytes == 7
         assert packed.size_bytes > 0
-        assert await archives.manifest_root(FIRST) == packed.manifest_root
+        assert await archives.manifest_root(FIRST) == packed.archive.manifest_root
         homes.fill("again", {})
         restored = await homes.run("again", archives.unpack_job(FIRST))
-        assert restored["manifest_root"] == packed.manifest_root
+        assert restored["manifest_root"] == packed.archive.manifest_root
         assert homes.show("again") == files
         assert homes.show("home") == files
 
@@ -69,7 +73,7 @@ class ArchivesContract:
         for night in range(3):
             key = ArchiveKey(HOME.workspace_id, f"a0000000-0000-4000-8000-00000000000{night}")
             home = Home(HOME.workspace_id, night + 1)
-            roots.add(archives.proven(key, await homes.run(f"home {night}", archives.pack_job(key, home, night))).manifest_root)
+            roots.add((await pack(archives, homes, f"home {night}", key, home, night)).archive.manifest_root)
             homes.fill(f"home {night + 1}", {})
             await homes.run(f"home {night + 1}", archives.unpack_job(key))
         assert len(roots) == 1
@@ -82,9 +86,9 @@ class ArchivesContract:
     async def test_another_content_has_another_root(self, archives: Archives, homes: Homes) -> None:
         homes.fill("home", {"a": b"content"})
         homes.fill("other", {"a": b"CONTENT"})
-        first = archives.proven(FIRST, await homes.run("home", archives.pack_job(FIRST, HOME, 1)))
-        second = archives.proven(SECOND, await homes.run("other", archives.pack_job(SECOND, HOME, 2)))
-        assert first.manifest_root != second.manifest_root
+        first = await pack(archives, homes, "home", FIRST, HOME, 1)
+        second = await pack(archives, homes, "other", SECOND, HOME, 2)
+        assert first.archive.manifest_root != second.archive.manifest_root
 
     async def test_a_restore_starts_from_clean(self, archives: Archives, homes: Homes) -> None:
         homes.fill("home", {"a": b"content"})
@@ -96,14 +100,14 @@ class ArchivesContract:
 
     async def test_an_empty_archive(self, archives: Archives, homes: Homes) -> None:
         empty = await archives.create_empty(FIRST, HOME, 0)
-        assert (empty.key, empty.files, empty.home_bytes) == (FIRST, 0, 0)
+        assert (empty.archive.key, empty.files, empty.home_bytes) == (FIRST, 0, 0)
         assert await archives.create_empty(FIRST, HOME, 0) == empty
-        assert await archives.manifest_root(FIRST) == empty.manifest_root
+        assert await archives.manifest_root(FIRST) == empty.archive.manifest_root
         homes.fill("home", {"leftover": b"x"})
         await homes.run("home", archives.unpack_job(FIRST))
         assert homes.show("home") == {}
-        asleep_again = archives.proven(SECOND, await homes.run("home", archives.pack_job(SECOND, HOME, 1)))
-        assert asleep_again.manifest_root == empty.manifest_root
+        asleep_again = await pack(archives, homes, "home", SECOND, HOME, 1)
+        assert asleep_again.archive.manifest_root == empty.archive.manifest_root
 
     async def test_what_was_never_archived(self, archives: Archives, homes: Homes) -> None:
         with pytest.raises(Failed) as caught:
@@ -115,7 +119,7 @@ class ArchivesContract:
         assert caught.value.code is Code.ARCHIVE_NOT_FOUND
 
     async def test_one_key_holds_one_revision(self, archives: Archives, homes: Homes) -> None:
-        """The same op_id for something else is a mistake, and found."""
+        """A reused op_id for another state is an error that is detected."""
         homes.fill("home", {"a": b"content"})
         await homes.run("home", archives.pack_job(FIRST, HOME, 1))
         for home, revision in ((HOME, 2), (replace(HOME, generation=4), 1)):

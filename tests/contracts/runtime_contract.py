@@ -1,7 +1,7 @@
-"""What does every runtime promise?
+"""The tests that every runtime passes.
 
-`RuntimeContract` holds for every implementation and for the fake; `ProgramContract` for those that really run programs.
-A suite knows nothing of the implementation: its `World` builds what is needed and plays fate.
+`RuntimeContract` is for every implementation and for the fake; `ProgramContract` for those that really run programs.
+A suite does not depend on the implementation: its `World` creates resources and simulates external events.
 """
 
 import asyncio
@@ -21,6 +21,7 @@ from torpor.ports import (
     Home,
     HomeJob,
     Limits,
+    Output,
     Program,
     RunningCommand,
     Runtime,
@@ -35,7 +36,7 @@ PATIENCE_S = 20.0
 
 
 class World(ABC):
-    """One implementation, empty, with the means to do to it what no verb does."""
+    """One implementation without workspaces, with methods to simulate external events."""
 
     runtime: Runtime
     tells_its_size: tuple[str, ...]
@@ -43,15 +44,15 @@ class World(ABC):
 
     @abstractmethod
     def serving(self, home: Home, revision: int = 1) -> Container:
-        """A container whose program answers on its port, and goes on."""
+        """A container whose program answers on its port and keeps running."""
 
     @abstractmethod
     def silent(self, home: Home, revision: int = 1) -> Container:
-        """A container whose program runs, and never listens."""
+        """A container whose program runs and never listens."""
 
     @abstractmethod
     def filling(self) -> HomeJob:
-        """A job that writes into the home and succeeds with a result."""
+        """A job that writes to the home and succeeds with a result."""
 
     @abstractmethod
     def reading(self) -> HomeJob:
@@ -59,23 +60,23 @@ class World(ABC):
 
     @abstractmethod
     async def end_program(self, workspace_id: str, exit_code: int, said: str) -> None:
-        """The program says something and ends by itself."""
+        """The program writes some output and ends by itself."""
 
     @abstractmethod
     async def destroy_volume(self, home: Home) -> None:
-        """Somebody removes the volume behind our back."""
+        """The volume is removed from outside."""
 
     @abstractmethod
     async def spoil_marker(self, home: Home) -> None:
-        """The volume's marker is there and cannot be read any more."""
+        """The volume's marker exists but becomes unreadable."""
 
     @abstractmethod
     async def lose_marker(self, home: Home) -> None:
-        """The volume's marker is no longer there."""
+        """The volume's marker is removed."""
 
     @abstractmethod
     async def lose_small_files(self, home: Home) -> None:
-        """Of the volume only the home itself is left."""
+        """All files of the volume except the home are removed."""
 
     @abstractmethod
     async def lose_provider(self) -> None: ...
@@ -84,7 +85,7 @@ class World(ABC):
     async def find_provider_again(self) -> None: ...
 
 
-# ── words that the tests are told in ──────────────────────────────────────────────────────────────────────────────────
+# ── helpers ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def a_home(generation: int = 1) -> Home:
@@ -136,7 +137,7 @@ async def running(world: World, home: Home | None = None) -> Home:
 
 
 async def until_shown(shell: Shell, wanted: bytes) -> bytes:
-    """All that it shows, up to this."""
+    """All its output up to this text."""
     shown = b""
     try:
         async with asyncio.timeout(PATIENCE_S):
@@ -150,7 +151,7 @@ async def until_shown(shell: Shell, wanted: bytes) -> bytes:
 
 
 async def gathered(command: RunningCommand) -> tuple[int, bytes, bytes]:
-    """The exit code of a command, and all that it writes until then."""
+    """The exit code of a command, and all its output."""
     written = dict.fromkeys(Stream, b"")
     async with asyncio.timeout(PATIENCE_S):
         while (output := await command.read()) is not None:
@@ -169,7 +170,7 @@ async def until_written(command: RunningCommand, wanted: bytes) -> None:
             written += output.data
 
 
-# ── what holds everywhere ─────────────────────────────────────────────────────────────────────────────────────────────
+# ── every runtime ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.anyio
@@ -369,7 +370,7 @@ class RuntimeContract:
         assert seen.container.ended is None
 
     async def test_whoever_is_older_is_refused_whatever_is_left(self, world: World) -> None:
-        """A late start after a stop by a newer one, above all: that one saw it gone, and goes on from there."""
+        """The important case is a late start after a stop by a newer controller, which relies on that stop."""
         newer, older = Fence("op-2", 2), Fence("op-1", 1)
         home = await ready_volume(world, fence=older)
         await world.runtime.ensure_running(world.serving(home), older, unheard)
@@ -388,7 +389,7 @@ class RuntimeContract:
         )
 
     async def test_whoever_was_admitted_keeps_the_older_ones_out(self, world: World) -> None:
-        """It needed nothing done; what comes late is refused all the same."""
+        """The first call had no effect, but late calls are still refused."""
         home = await ready_volume(world, fence=Fence("op-1", 1))
         await world.runtime.admit(home.workspace_id, Fence("op-2", 2))
         with pytest.raises(Failed) as refusal:
@@ -478,6 +479,14 @@ class RuntimeContract:
         assert work.cpu_s >= 0
         await world.runtime.ensure_no_container(home.workspace_id, FENCE)
         assert home.workspace_id not in await world.runtime.work()
+
+    async def test_a_running_container_has_a_usage_and_a_stopped_one_has_none(self, world: World) -> None:
+        home = await running(world)
+        usage = (await world.runtime.usage())[home.workspace_id]
+        assert usage.cpu_s >= 0
+        assert usage.memory_bytes >= 0
+        await world.runtime.ensure_no_container(home.workspace_id, FENCE)
+        assert home.workspace_id not in await world.runtime.usage()
 
     async def test_a_program_that_ends_by_itself_leaves_its_last_words(self, world: World) -> None:
         home = await running(world)
@@ -647,7 +656,7 @@ class RuntimeContract:
         async with asyncio.timeout(PATIENCE_S):
             while await shell.read():
                 pass
-            # Whether it was told in time how its shell ended is a matter of luck.
+            # Whether the exit code was reported in time depends on which of the two ended first.
             with contextlib.suppress(Refused):
                 assert await shell.exit_code() != 0
         await shell.close()
@@ -666,29 +675,29 @@ class RuntimeContract:
         assert seen.volumes == {ObservedVolume(1, marker_of(home))}
 
 
-# ── what holds where programs really run ──────────────────────────────────────────────────────────────────────────────
+# ── runtimes that really run programs ─────────────────────────────────────────────────────────────────────────────────
 
 
 class ProgramWorld(World):
     @abstractmethod
     def running(self, home: Home, command: tuple[str, ...], revision: int = 1, **environment: str) -> Container:
-        """A container that runs this."""
+        """A container that runs this command."""
 
     @abstractmethod
     def python_job(self, code: str, *, writes: bool) -> HomeJob:
-        """A job that is this Python code; `home` names the directory and `say` writes a line of JSON."""
+        """A job that runs this Python code; `home` is the directory, and `say` writes a line of JSON."""
 
     @abstractmethod
     def serving_on(self, home: Home, port: int) -> Container:
-        """As `serving`; this port of its loopback answers, too."""
+        """Like `serving`, and this port of its loopback answers as well."""
 
     @abstractmethod
     async def ask(self, workspace_id: str, sent: bytes, port: int | None = None) -> bytes:
-        """What the program answers at its address, or whoever has this port, until it hangs up."""
+        """The whole answer of the program at its address, or of the server at this port."""
 
 
 def free_port() -> int:
-    """On this machine, whose loopback some runtimes share."""
+    """A free port of this machine, since some runtimes share its loopback."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -722,6 +731,19 @@ class ProgramContract:
         home = await running(world)
         assert await world.ask(home.workspace_id, b"ping", free_port()) == b""
 
+    # usage
+
+    async def test_the_memory_and_cpu_time_of_all_processes_are_measured(self, world: ProgramWorld) -> None:
+        home = await running(world)
+        before = (await world.runtime.usage())[home.workspace_id]
+        code = "held = b'x' * (64 << 20)\nfor _ in range(3_000_000): pass\nprint('ready', flush=True)\ninput()"
+        command = await world.runtime.start_command(home.workspace_id, ["python3", "-c", code])
+        assert (await asyncio.wait_for(command.read(), PATIENCE_S)) == Output(Stream.STDOUT, b"ready\n")
+        during = (await world.runtime.usage())[home.workspace_id]
+        assert during.memory_bytes - before.memory_bytes > 60 << 20
+        assert during.cpu_s > before.cpu_s
+        await command.close()
+
     # shells
 
     async def test_a_shell_is_a_login_shell_at_home(self, world: ProgramWorld) -> None:
@@ -735,11 +757,11 @@ class ProgramContract:
     async def test_ctrl_c_ends_what_runs_and_not_the_shell(self, world: ProgramWorld) -> None:
         home = await running(world)
         shell = await world.runtime.shell(home.workspace_id, columns=80, rows=24)
-        # Said by the program itself, which then has the terminal.
+        # Written by the program itself, which then has the terminal.
         await shell.write(b"sh -c \"echo be''gun; exec sleep 1000\"\n")
         await until_shown(shell, b"begun")
         await shell.write(b"\x03")
-        await until_shown(shell, b"$ ")  # what is typed before that is forgotten, as at any terminal
+        await until_shown(shell, b"$ ")  # earlier input is discarded, as at any terminal
         await shell.write(b"echo code $?\n")
         await until_shown(shell, b"code 130")
         await shell.write(b"sh -c \"echo be''gun again; exec sleep 1000\"\n")

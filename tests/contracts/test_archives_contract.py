@@ -1,4 +1,4 @@
-"""Do the archives keep the contract, the fake ones included?"""
+"""The archives and the fake archives pass the contract."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Do archives that another process holds keep the contract?"""
+"""Archives in another process pass the contract."""
 
 from collections.abc import AsyncIterator, Iterator, Mapping
 
@@ -12,7 +12,7 @@ from torpor.testing.fake_engine import EngineControl, RemoteFakeArchives, Remote
 
 
 class InAnotherProcess:
-    """A home is put into the engine when a job runs there, and had back afterwards."""
+    """A home is copied to the engine before a job, and copied back after it."""
 
     def __init__(self, runtime: RemoteFakeRuntime, fate: EngineControl) -> None:
         self._runtime = runtime

@@ -1,4 +1,4 @@
-"""Does every runtime keep the contract?"""
+"""Every runtime passes the contract."""
 
 # ruff: noqa: ASYNC240 - a test has nobody else to wait for
 
@@ -18,6 +18,7 @@ from torpor.domain.errors import Refused
 from torpor.domain.records import ArchiveKey, ProgramExit
 from torpor.ports import Container, Home, HomeJob, Runtime
 from torpor.runtimes.process import ProcessOptions, ProcessRuntime
+from torpor.testing.defaults import process_options
 from torpor.testing.fake_engine import EngineControl, RemoteFakeArchives, RemoteFakeRuntime
 from torpor.testing.fake_runtime import SILENT, FakeArchives, FakeRuntime, FakeWorld
 
@@ -74,7 +75,7 @@ class TestFake(RuntimeContract):
 
 
 class InAnotherProcess(World):
-    """The same, held by an engine that is a process of its own."""
+    """The same, in an engine that is a separate process."""
 
     tells_its_size = ("sleep",)
 
@@ -133,7 +134,7 @@ class TestRemoteFake(RuntimeContract):
 
 # ── processes ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-# The system's own where there is one: every workspace's user may run it, confined or not.
+# The system's Python if there is one: every workspace's user can run it, confined or not.
 PYTHON = "/usr/bin/python3" if Path("/usr/bin/python3").exists() else "{python}"
 
 SERVE = """
@@ -191,30 +192,30 @@ class OnThisMachine(ProgramWorld):
 
     async def end_program(self, workspace_id: str, exit_code: int, said: str) -> None:
         ask = f"echo '{exit_code} {said}' > .end && mv .end end && sleep 10"
-        with contextlib.suppress(Refused):  # the container ends under the command, which may or may not be told
+        with contextlib.suppress(Refused):  # the container ends with the command, so an exit code is optional
             await self.runtime.execute(workspace_id, ["sh", "-c", ask], b"")
 
     async def destroy_volume(self, home: Home) -> None:
-        shutil.rmtree(self.process.places.volume(home))
+        shutil.rmtree(self.process.paths.volume(home))
 
     async def spoil_marker(self, home: Home) -> None:
-        (self.process.places.volume(home) / "marker.json").write_text("{")
+        (self.process.paths.volume(home) / "marker.json").write_text("{")
 
     async def lose_marker(self, home: Home) -> None:
-        (self.process.places.volume(home) / "marker.json").unlink()
+        (self.process.paths.volume(home) / "marker.json").unlink()
 
     async def lose_small_files(self, home: Home) -> None:
-        for path in self.process.places.volume(home).iterdir():
+        for path in self.process.paths.volume(home).iterdir():
             if path.name != "home":
                 path.unlink()
 
     async def lose_provider(self) -> None:
-        self.process.places.volumes.rename(self.data / "elsewhere")
-        self.process.places.volumes.mkdir()
+        self.process.paths.volumes.rename(self.data / "elsewhere")
+        self.process.paths.volumes.mkdir()
 
     async def find_provider_again(self) -> None:
-        self.process.places.volumes.rmdir()
-        (self.data / "elsewhere").rename(self.process.places.volumes)
+        self.process.paths.volumes.rmdir()
+        (self.data / "elsewhere").rename(self.process.paths.volumes)
 
     async def ask(self, workspace_id: str, sent: bytes, port: int | None = None) -> bytes:
         address = self.runtime.address(workspace_id, port)
@@ -223,14 +224,14 @@ class OnThisMachine(ProgramWorld):
         try:
             writer.write(address.preamble + sent)
             return await asyncio.wait_for(reader.read(), 10)
-        except ConnectionError:  # it hung up, and what was sent was not read any more
+        except ConnectionError:  # it closed the connection before it read all data
             return b""
         finally:
             writer.close()
 
 
 class InAPrivateFolder(OnThisMachine):
-    """Data below a folder that only Torpor's user may enter, and Torpor's own interpreter, which may lie in such a folder."""
+    """Data below a folder that only Torpor's user can enter, and Torpor's interpreter, which may be in such a folder."""
 
     python = "{python}"
 
@@ -250,19 +251,19 @@ async def on_this_machine(
 
 
 class TestProcess(RuntimeContract, ProgramContract):
-    """As good as this machine can."""
+    """With the best confinement of this machine."""
 
     @pytest.fixture
     async def world(self) -> AsyncIterator[ProgramWorld]:
-        async for world in on_this_machine(ProcessOptions(grace_s=2.0)):
+        async for world in on_this_machine(process_options(grace_s=2.0)):
             yield world
 
 
-UNCONFINED = ProcessOptions(grace_s=2.0, bubblewrap=False, own_network=False, cgroups=False)
+UNCONFINED = process_options(grace_s=2.0, bubblewrap=False, own_network=False, cgroups=False)
 
 
 class TestBareProcess(RuntimeContract, ProgramContract):
-    """Where the machine can confine nothing."""
+    """Without any confinement."""
 
     @pytest.fixture
     async def world(self) -> AsyncIterator[ProgramWorld]:
@@ -271,7 +272,7 @@ class TestBareProcess(RuntimeContract, ProgramContract):
 
 
 class TestBareProcessInAPrivateFolder(RuntimeContract, ProgramContract):
-    """The same, where only Torpor's user may enter the data directory."""
+    """The same, with a data directory that only Torpor's user can enter."""
 
     @pytest.fixture
     async def world(self) -> AsyncIterator[ProgramWorld]:

@@ -1,4 +1,4 @@
-"""Is a workspace at rest looked at when something else is seen of it?"""
+"""A workspace at rest is reconciled when its observation changes."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Does the command before an automatic stop run as it should, and prevent nothing?"""
+"""The command before an automatic stop runs, and never prevents the stop."""
 
 import asyncio
 import time
@@ -15,12 +15,11 @@ from tests.support.waiting import until
 from torpor.control import before_sleep
 from torpor.control.before_sleep import KEPT_BYTES, run_before_sleep
 from torpor.control.effect_executor import EffectExecutor
-from torpor.domain.before_sleep import BEFORE_SLEEP_S
 from torpor.domain.effects import BeforeSleep
 from torpor.domain.records import EffectDone, Report, StaleEpoch, Workspace
 from torpor.domain.states import Operation, Phase, Stage, Wish, WishOrigin
-from torpor.domain.tuning import Tuning
 from torpor.ports import Container, Fence, Home, Limits, Program, RunningCommand, TerminalSize
+from torpor.testing.defaults import tuning
 from torpor.testing.fake_runtime import FakeArchives, FakeContainer, FakeRuntime, FakeWorld
 
 pytestmark = pytest.mark.anyio
@@ -40,7 +39,7 @@ def running_world() -> FakeWorld:
 async def carried_out(
     world: FakeWorld, *command: str, within_s: float = 30, epoch: int = 1
 ) -> tuple[Report, Mapping[str, Any]]:
-    """The report, and the line in Torpor's log."""
+    """Return the report, and the line in Torpor's log."""
     hands = EffectExecutor(FakeRuntime(world), FakeArchives(world), lambda _: Program("t", ("true",)), LIMITS)
     with capture_logs() as logs:
         report = await hands.carry_out(ROW, BeforeSleep(command, within_s), Fence("op", epoch), lambda *_: None)
@@ -55,8 +54,7 @@ async def own_log(world: FakeWorld) -> str:
 
 
 def test_it_may_take_thirty_seconds() -> None:
-    assert BEFORE_SLEEP_S == 30
-    assert Tuning().before_sleep_s == 30
+    assert tuning().before_sleep_s == 30
 
 
 async def test_what_it_wrote_is_in_the_log_and_in_that_of_its_workspace() -> None:
@@ -124,7 +122,7 @@ async def test_a_controller_that_was_overtaken_runs_nothing() -> None:
 
 
 class Watched(FakeRuntime):
-    """Tells what it was asked to run, and whether that was ended."""
+    """Records the commands that it started, and whether they were ended."""
 
     def __init__(self, world: FakeWorld) -> None:
         super().__init__(world)
@@ -146,7 +144,7 @@ async def test_a_cancellation_ends_it() -> None:
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
-    assert await runtime.commands[0].read() is None, "it is over"
+    assert await runtime.commands[0].read() is None, "it has ended"
 
 
 async def test_a_log_that_cannot_be_written_delays_and_prevents_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,12 +163,12 @@ async def test_a_log_that_cannot_be_written_delays_and_prevents_nothing(monkeypa
 
 @pytest.fixture
 async def here(database_url: str) -> AsyncIterator[ControlPlane]:
-    async with control_plane(database_url, knobs=replace(FAST, before_sleep_s=60)) as made:
+    async with control_plane(database_url, tuning=replace(FAST, before_sleep_s=60)) as made:
         yield made
 
 
 async def asleep_by_itself(here: ControlPlane, *command: str) -> Workspace:
-    """A workspace that runs, with this command, and has just been put to sleep by the idle watch."""
+    """A running workspace with this command whose automatic stop was just requested by the idle watch."""
     made = await here.wishes.create(here.user, name="ada", before_sleep=command)
     await here.until_phase("ada", Phase.RUNNING)
     async with here.service.writing() as writing:
@@ -236,7 +234,7 @@ async def test_a_command_that_begins_while_it_runs_keeps_the_workspace_awake(her
 
 
 async def test_commands_that_hang_do_not_keep_others_from_starting(database_url: str) -> None:
-    async with control_plane(database_url, knobs=replace(FAST, before_sleep_s=60), parallel=1) as here:
+    async with control_plane(database_url, tuning=replace(FAST, before_sleep_s=60), parallel=1) as here:
         names = [f"w{number}" for number in range(8)]
         made = [await here.wishes.create(here.user, name=name, before_sleep=("sleep",)) for name in names]
         for name in names:

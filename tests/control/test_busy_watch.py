@@ -1,4 +1,4 @@
-"""Does a workspace whose processes are busy stay awake, and one whose are not fall asleep? On a real PostgreSQL and Valkey."""
+"""A workspace with busy processes stays awake, and others are stopped. With a real PostgreSQL and Valkey."""
 
 import uuid
 from collections.abc import AsyncIterator
@@ -33,7 +33,7 @@ async def night(database_url: str, redis_url: str) -> AsyncIterator[IdleStage]:
 
 
 class Day:
-    """One workspace that runs on a fake runtime, looked at by a watch whose clock is turned by hand."""
+    """One workspace on a fake runtime, with a busy watch whose clock the test moves."""
 
     def __init__(self, night: IdleStage, workspace: Workspace, activity: RedisActivity) -> None:
         self.now = 0.0
@@ -87,7 +87,7 @@ async def test_a_command_in_a_terminal_keeps_awake_and_explain_names_it(night: I
 async def test_a_command_that_was_idle_for_its_time_does_not(night: IdleStage) -> None:
     here = await day(night)
     await here.look(at_a_terminal(), after_s=FOREGROUND_TTL_S)
-    await night.bus.ask(("FLUSHALL",))  # what the first look told
+    await night.bus.ask(("FLUSHALL",))  # the first report
     await here.look(at_a_terminal())
     await night.remembers()
     await night.until_asleep(here.workspace)
@@ -118,7 +118,7 @@ async def test_where_the_bus_cannot_be_told_the_database_is(night: IdleStage, tm
 
 
 async def test_the_memory_of_the_bus_begins_with_the_first_turn_of_the_idle_watch(night: IdleStage) -> None:
-    """Though no workspace is due: otherwise the first one to become idle would wait for it."""
+    """Also if no workspace is due: otherwise the first idle one would wait for it."""
     await night.watch.do(TERM)
     (is_there,) = await night.bus.ask(("EXISTS", MEMORY))
     assert is_there == 1

@@ -1,4 +1,4 @@
-"""The database's clock may jump, forward and back, without harm to any workspace."""
+"""Jumps of the database's clock, forward and back, do not harm a workspace."""
 
 import asyncpg
 import pytest
@@ -12,7 +12,7 @@ from torpor.ports import Home
 
 pytestmark = pytest.mark.anyio
 
-# Functions of the same names that come first in the search path: every query of the product gets the shifted time.
+# Functions with the same names come first in the search path, so that every query of the product gets the shifted time.
 CLOCK = """
 CREATE SCHEMA shifted;
 CREATE TABLE shifted.by (amount interval NOT NULL);
@@ -80,7 +80,7 @@ async def test_controllers_go_on_and_one_leads_after_every_jump(
 
 
 async def until_settled(among: list[Node], clock: asyncpg.Connection) -> None:
-    """Each controller knows all the others, and one leads: its duties go on, under the term that the database knows."""
+    """Each controller knows all others, and one leads: its duties continue, with the term in the database."""
     before = sum(len(node.duty.terms) for node in among)
 
     async def is_settled() -> bool:
@@ -108,7 +108,7 @@ async def test_a_clock_that_jumps_puts_no_workspace_in_use_to_sleep(
             await night.watch.do(TERM)
             awake = [await night.wish_of(one) for one in (connected, touched, later)]
             assert awake == [Wish.RUNNING, Wish.RUNNING, Wish.RUNNING], jump
-        assert await night.wish_of(unused) is Wish.STANDBY, "the watch did look"
+        assert await night.wish_of(unused) is Wish.STANDBY, "the watch did a turn"
     await clock.close()
 
 

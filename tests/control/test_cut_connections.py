@@ -1,7 +1,7 @@
-"""Do the leader's duties and the controller go on after the database's connections are cut?
+"""The leader's duties and the controller continue after the connections of the database are cut.
 
-Each duty here holds a transaction and waits for something else in it, as the idle watch does when it asks the bus. When the
-duty is cancelled while its connection is dead, asyncpg raises InterfaceError in place of CancelledError.
+Each duty here holds a transaction and waits for another event in it, as the idle watch does when it asks the bus. If the duty
+is canceled while its connection is dead, asyncpg raises InterfaceError instead of CancelledError.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from torpor.control.coordinator import Coordinator, LeaderLockOptions
 from torpor.control.membership import HeartbeatOptions, NodeIdentity
 from torpor.store.controller_store import ControllerStore
 from torpor.store.database import Database, Role
-from torpor.store.embedded import EmbeddedPostgres, processes_in
+from torpor.store.embedded import EmbeddedPostgres
 from torpor.store.leader_lock import require_term
 from torpor.store.migrate import migrate
 from torpor.testing.fake_runtime import FakeWorld
@@ -46,7 +46,7 @@ class InTransaction:
     turn_s: float = 5.0
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     turns: Counter[int] = field(default_factory=Counter)
-    """Of each term."""
+    """The turns of each term."""
 
     def rest(self) -> None: ...
 
@@ -65,7 +65,7 @@ class Running:
     duties: list[InTransaction]
 
     async def until_everything_turns(self, after_term: int = 0) -> int:
-        """The term, once it is a later one, its lock is held, and every duty and the controller have done something in it."""
+        """Wait for a later term in which the lock is held and every duty and the controller did a turn; return it."""
         term = await self._until_term(after_term)
         await until(lambda: all(duty.turns.get(term, 0) > 1 for duty in self.duties))
         controller = self.coordinator.controller
@@ -120,8 +120,8 @@ async def terminate_all_backends(database_url: str) -> None:
 
 @contextlib.contextmanager
 def stopped(server: EmbeddedPostgres) -> Iterator[None]:
-    """SIGSTOP to every process of this server, and SIGCONT afterwards."""
-    pids = processes_in(server.cluster)
+    """Send SIGSTOP to every process of this server, and SIGCONT afterwards."""
+    pids = EmbeddedPostgres.processes_in(server.cluster)
     assert server.pid in pids
     try:
         for pid in pids:
@@ -135,7 +135,7 @@ def stopped(server: EmbeddedPostgres) -> Iterator[None]:
 
 @contextlib.asynccontextmanager
 async def while_connections_break() -> AsyncIterator[None]:
-    """asyncpg returns connections in tasks of its own, which fail when the server hangs: not in the test that comes next."""
+    """asyncpg returns connections in its own tasks, which fail if the server hangs: wait for them in this test."""
     loop = asyncio.get_running_loop()
     before, others = loop.get_exception_handler(), asyncio.all_tasks()
     loop.set_exception_handler(lambda _loop, _context: None)
@@ -162,7 +162,7 @@ async def test_every_duty_turns_again_after_postgresql_is_stopped_and_continued(
             term = await here.until_everything_turns()
             for _ in range(2):
                 with stopped(server):
-                    # For longer than a life lasts without a sign, so that the life and its duties end meanwhile.
+                    # Longer than the expiry, so that the membership and its duties end.
                     await asyncio.sleep(3 * HEARTBEAT.expiry_s)
                 term = await here.until_everything_turns(after_term=term)
 

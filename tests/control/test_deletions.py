@@ -1,4 +1,4 @@
-"""A workspace may be deleted at any moment; the deletion ends, and only what was purged is gone."""
+"""A workspace can be deleted at any moment; the deletion ends, and only a purge removes its content."""
 
 import asyncio
 import itertools
@@ -29,7 +29,7 @@ TERM = 1
 
 
 class Notes:
-    """Every program writes into its home for as long as it runs: at the last moment before each effect, too."""
+    """Every program writes to its home while it runs, also right before each effect."""
 
     def __init__(self, here: ControlPlane) -> None:
         self._here = here
@@ -45,7 +45,7 @@ class Notes:
 
 
 async def test_forty_deletions_at_random_moments_all_end(database_url: str) -> None:
-    """What was deleted comes back with its very content; of what was purged nothing is left."""
+    """A deleted workspace comes back with the same content; after a purge no resource is left."""
     dice = random.Random(SEED)
     async with control_plane(database_url) as here:
         notes = Notes(here)
@@ -72,7 +72,7 @@ async def test_forty_deletions_at_random_moments_all_end(database_url: str) -> N
         assert here.world.containers == {}, f"CHAOS_SEED={SEED}"
         assert here.world.volumes == {}, f"CHAOS_SEED={SEED}"
         purged = {name for name, (_, _, purge) in lives.items() if purge}
-        # Enough of them had a home, with and without a purge, to show anything.
+        # Enough workspaces had a home, with and without a purge, for a meaningful result.
         assert min(len(notes.last.keys() & {gone[name].id for name in names}) for names in (purged, lives.keys() - purged)) > 5
 
         await collect(database_url, here)
@@ -103,7 +103,7 @@ async def content_after_undelete(here: ControlPlane, name: str) -> bytes | None:
 
 
 async def collect(database_url: str, here: ControlPlane) -> None:
-    """One collection marks, and one removes when the grace period has passed."""
+    """One collection marks; one removes after the grace period."""
     fate = await asyncpg.connect(database_url)
     database = await Database.open(database_url, Role.CONTROLLER)
     try:

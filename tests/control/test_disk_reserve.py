@@ -18,7 +18,7 @@ LOW, ENOUGH = Disk("/homes", 99 * MIB), Disk("/homes", 200 * MIB)
 
 @pytest.fixture
 async def here(database_url: str) -> AsyncIterator[ControlPlane]:
-    async with control_plane(database_url, knobs=replace(FAST, disk_reserve_bytes=100 * MIB)) as running:
+    async with control_plane(database_url, tuning=replace(FAST, disk_reserve_bytes=100 * MIB)) as running:
         running.world.disk = ENOUGH
         yield running
 
@@ -79,7 +79,7 @@ async def test_a_restore_needs_the_size_of_its_home_besides(here: ControlPlane) 
 async def test_a_wish_from_before_waits_with_a_restore(here: ControlPlane) -> None:
     made = await here.wishes.create(here.user, name="large", desired_state=Wish.ARCHIVED)
     await here.until_phase("large", Phase.ARCHIVED)
-    async with here.service.writing() as writing:  # as if it had been said just before the disk filled up
+    async with here.service.writing() as writing:  # as if requested just before the disk filled up
         await writing.set_wish(made.id, Wish.RUNNING)
         here.world.disk = LOW
     await here.until("large", lambda seen: seen.space_awaited is not None)

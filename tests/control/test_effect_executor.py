@@ -1,4 +1,4 @@
-"""Is nothing archived where no archive store is, and does nothing stay of what was cancelled or broke?"""
+"""Without an archive store no home is archived, and effects that fail or are canceled leave no half-made volume."""
 
 import asyncio
 from typing import get_args
@@ -132,7 +132,7 @@ async def test_nothing_is_archived_into_another_store_than_the_one_we_know(effec
 
 
 def failing(verb: str, error: Exception) -> FakeWorld:
-    """A world that answers, but for this verb."""
+    """A provider that answers all calls except this verb."""
     world = FakeWorld()
     world.volumes[Home(ROW.id, 1)] = FakeVolume({"note": b"hello"}, Marker(ROW.id, 1, ""))
 

@@ -1,4 +1,4 @@
-"""Is what changed published in order, by the leader only, and never held up by the bus?"""
+"""Events are published in order, only by the leader, and the bus never delays them."""
 
 import asyncio
 import contextlib
@@ -79,7 +79,7 @@ async def publishing(database_url: str, redis_url: str) -> AsyncIterator[Here]:
 
 @contextlib.asynccontextmanager
 async def heard(redis_url: str, pattern: str) -> AsyncIterator[list[tuple[str, dict[str, Any]]]]:
-    """Everything on these channels."""
+    """All messages on these channels."""
     messages: list[tuple[str, dict[str, Any]]] = []
     bus = await Bus.open(redis_url)
     async with bus.subscribed(pattern) as subscription:
@@ -146,7 +146,7 @@ async def test_who_was_deposed_publishes_nothing(database_url: str, redis_url: s
         assert await here.numbered() == 0
         await here.publisher.do(TERM + 1)
         await until_heard(messages, 2)
-    assert len(messages) == 2, "one event on two channels, from the one who leads"
+    assert len(messages) == 2, "one event on two channels, from the leader"
 
 
 async def test_it_wakes_when_something_changes(database_url: str, redis_url: str) -> None:
@@ -175,7 +175,7 @@ async def test_without_the_bus_everything_is_numbered_all_the_same(database_url:
             await here.create("two")
             await here.publisher.do(TERM)
             await until_heard(messages, 1)
-        assert messages[0][1]["after"] == 2 * BATCH + 2, "so that who listens finds out what was missed"
+        assert messages[0][1]["after"] == 2 * BATCH + 2, "so that subscribers detect the gap"
 
 
 async def test_what_is_old_is_forgotten_now_and_then(database_url: str, redis_url: str) -> None:
@@ -191,7 +191,7 @@ async def test_what_is_old_is_forgotten_now_and_then(database_url: str, redis_ur
         here.now[0] += HOUR_S
         here.publisher.wake.clear()
         await here.publisher.do(TERM)
-        assert await here.numbered() == 21, "one batch in a turn: what is new does not wait for all of it"
+        assert await here.numbered() == 21, "one batch in a turn: new events do not wait for all of them"
         assert here.publisher.wake.is_set(), "the next turn follows at once"
         await here.create("new")
         await here.publisher.do(TERM)
@@ -199,7 +199,7 @@ async def test_what_is_old_is_forgotten_now_and_then(database_url: str, redis_ur
         assert await here.db.fetchval("SELECT pruned_id = last_id - 1 FROM event_counter")
         here.publisher.wake.clear()
         await here.publisher.do(TERM)
-        assert not here.publisher.wake.is_set(), "and that was it"
+        assert not here.publisher.wake.is_set(), "there is no further batch"
 
 
 @pytest.mark.parametrize("fault", ["stored", "told"])
@@ -216,14 +216,14 @@ async def test_one_that_cannot_be_read_or_told_holds_up_nobody(database_url: str
         for name in ("one", "broken", "two"):
             await here.create(name)
         if fault == "stored":
-            # As after a later version gave a column another type.
+            # As if a later version changed the type of a column.
             await here.db.execute("UPDATE outbox SET row = row || '{\"version\": \"x\"}' WHERE row ->> 'name' = 'broken'")
         await here.publisher.do(TERM)
         await until_heard(messages, 2)
         assert await here.numbered() == 3
     (one, two) = (message for _, message in messages)
     assert [one["workspace"]["name"], two["workspace"]["name"]] == ["one", "two"]
-    assert two["after"] == one["id"] + 1, "who listens sees that there was one more"
+    assert two["after"] == one["id"] + 1, "subscribers see that there was one more"
 
 
 async def test_long_events_are_sent_in_parts(database_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,6 @@
-"""Does one user's work keep another user's workspaces waiting?
+"""The work of one user does not delay the workspaces of another user.
 
-The loop on a fake world and a real database: effects of one user are held, as homes are that take minutes to archive.
+The loop runs on a fake provider and a real database. Effects of one user are blocked, like archives that take minutes.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ MANY = 20
 
 
 class Held:
-    """Effects of these workspaces begin, and go on when they are let go."""
+    """Effects of these workspaces begin, and continue when they are released."""
 
     def __init__(self) -> None:
         self.ids: set[str] = set()
@@ -54,7 +54,7 @@ class Town:
             await self.here.wishes.wish(user, name, wish)
 
     async def hold(self, verb: str, names: Sequence[str], wish: Wish) -> None:
-        """All of these of eve's ask for a slot, and those that have one keep it."""
+        """All of eve's workspaces request a slot, and those that have one keep it."""
         self.held.verbs.add(verb)
         await self.wish(self.eve, names, wish)
         for name in names:

@@ -1,6 +1,6 @@
-"""What happens when something goes wrong at the worst moment?
+"""The control plane handles faults at the worst moment.
 
-A fake world and a real database: the world is changed from outside, effects are held, refused or repeated.
+The provider is a fake and the database is real. Tests change resources from outside, and block, refuse or repeat effects.
 """
 
 import asyncio
@@ -11,12 +11,12 @@ import pytest
 
 from tests.support.control_plane import FAST, ControlPlane, control_plane
 from tests.support.waiting import until
-from torpor.control.schedule import Intervals
 from torpor.domain.errors import Code, Deposed, Failed, Reason, Refused, Unavailable
 from torpor.domain.limits import RunningLimits
 from torpor.domain.missing_homes_latch import Latch
 from torpor.domain.records import Change, ProgramExit
 from torpor.domain.states import Operation, Outcome, Phase, Stage, Wish
+from torpor.domain.tuning import Intervals
 from torpor.loops import loop_statuses
 from torpor.ports import Fence, Home
 from torpor.testing.fake_runtime import FakeRuntime, FakeVolume
@@ -40,7 +40,7 @@ async def asleep(here: ControlPlane, name: str = "demo") -> str:
 
 
 class Gate:
-    """Holds one verb until it is opened, as a slow provider or a paused process does."""
+    """Blocks one verb until it is opened, like a slow provider or a stopped process."""
 
     def __init__(self, verb: str) -> None:
         self.verb = verb
@@ -98,7 +98,7 @@ async def test_a_vanished_volume_is_lost_data_and_never_an_empty_home(database_u
 
 async def test_a_volume_that_vanishes_the_moment_its_workspace_comes_to_rest_is_missed(database_url: str) -> None:
     async with control_plane(database_url, runs=False) as here:
-        pace = here.controller._pace
+        pace = here.controller._schedule
 
         async def step() -> Phase:
             await here.controller.look(await pace.next())
@@ -110,7 +110,7 @@ async def test_a_volume_that_vanishes_the_moment_its_workspace_comes_to_rest_is_
         await here.wishes.wish(here.user, "demo", Wish.STANDBY)
         while await step() is not Phase.STANDBY:
             pass
-        # Before the look that would have seen it at rest comes the one at everything, whose time it just is.
+        # The full pass is due before the pass that would observe it at rest.
         del here.world.volumes[Home(workspace_id, 1)]
         here.controller.hint()
         for _ in range(10):
@@ -213,7 +213,7 @@ async def test_starting_turns_round_and_the_container_goes(database_url: str) ->
 
 async def test_restoring_times_out_and_the_half_home_is_never_started(database_url: str) -> None:
     hasty = replace(FAST, timeouts_s={**FAST.timeouts_s, Operation.RESTORING: 0.3})
-    async with control_plane(database_url, knobs=hasty) as here:
+    async with control_plane(database_url, tuning=hasty) as here:
         workspace_id = await asleep(here)
         await here.wishes.wish(here.user, "demo", Wish.ARCHIVED)
         await here.until_phase("demo", Phase.ARCHIVED)
@@ -224,20 +224,20 @@ async def test_restoring_times_out_and_the_half_home_is_never_started(database_u
         assert stuck.error is not None
         assert stuck.error.reason is Reason.TIMEOUT
         half = Home(workspace_id, stuck.generation)
-        assert half not in here.world.volumes, "the cancelled attempt threw it away"
+        assert half not in here.world.volumes, "the canceled attempt discarded it"
 
         here.world.volumes[half] = FakeVolume({"note": b"hel"}, is_half_made=True)  # as if it had been killed
         gate.verb = "nothing any more"
         await here.wishes.wish(here.user, "demo", Wish.RUNNING)
         whole = await here.until_phase("demo", Phase.RUNNING)
         assert whole.generation == stuck.generation + 1
-        assert list(here.world.volumes) == [Home(workspace_id, whole.generation)], "the half-made one was thrown away"
+        assert list(here.world.volumes) == [Home(workspace_id, whole.generation)], "the half-made one was discarded"
         assert here.world.volumes[Home(workspace_id, whole.generation)].files == {"note": b"hello"}
 
 
 async def test_archiving_times_out_after_its_key_was_stored_and_work_goes_on(database_url: str) -> None:
     hasty = replace(FAST, timeouts_s={**FAST.timeouts_s, Operation.ARCHIVING: 0.3})
-    async with control_plane(database_url, knobs=hasty) as here:
+    async with control_plane(database_url, tuning=hasty) as here:
         workspace_id = await asleep(here)
         gate = Gate("ensure_no_volume")
         here.world.interfere = gate
@@ -249,7 +249,7 @@ async def test_archiving_times_out_after_its_key_was_stored_and_work_goes_on(dat
         await here.wishes.wish(here.user, "demo", Wish.RUNNING)
         working = await here.until_phase("demo", Phase.RUNNING)
         assert (working.generation, working.revision) == (1, 2)
-        assert not working.is_archived, "the archive holds what was, not what is"
+        assert not working.is_archived, "the archive does not hold the current state"
         here.world.volumes[Home(workspace_id, 1)].files["note"] = b"newer"
 
         await here.wishes.wish(here.user, "demo", Wish.ARCHIVED)
@@ -260,7 +260,7 @@ async def test_archiving_times_out_after_its_key_was_stored_and_work_goes_on(dat
 
 
 async def test_a_late_volume_delete_hits_nothing_that_lives(database_url: str) -> None:
-    """A controller is paused before its volume delete, and wakes after the home was restored, or opened again."""
+    """A controller is stopped before its volume delete, and continues after the home was restored or opened again."""
     async with control_plane(database_url) as here:
         workspace_id = await asleep(here)
         await here.wishes.wish(here.user, "demo", Wish.ARCHIVED)
@@ -335,7 +335,7 @@ async def test_failures_are_retried_with_backoff_and_then_given_up(database_url:
 
 async def test_a_provider_that_is_out_counts_against_nobody(database_url: str) -> None:
     hasty = replace(FAST, max_retries=0, timeouts_s={**FAST.timeouts_s, Operation.ARCHIVING: 0.5})
-    async with control_plane(database_url, knobs=hasty) as here:
+    async with control_plane(database_url, tuning=hasty) as here:
         await asleep(here)
 
         async def store_out(verb: str, _workspace_id: str) -> None:
@@ -354,7 +354,7 @@ async def test_a_provider_that_is_out_counts_against_nobody(database_url: str) -
 
 async def test_a_runtime_that_is_out_pauses_deadlines_and_loses_nothing(database_url: str) -> None:
     hasty = replace(FAST, timeouts_s={**FAST.timeouts_s, Operation.STARTING: 0.5})
-    async with control_plane(database_url, knobs=hasty) as here:
+    async with control_plane(database_url, tuning=hasty) as here:
         here.world.starts_ready = False
         created = await here.wishes.create(here.user, name="demo")
         await here.until("demo", lambda seen: seen.stage is Stage.SEE)
@@ -383,7 +383,7 @@ async def test_a_readback_mismatch_archives_again_under_another_name(database_ur
         async def once(verb: str, workspace_id: str) -> None:
             if verb == "run_at_home" and not failed:
                 failed.append(workspace_id)
-                raise Failed(Code.READBACK_MISMATCH, "read back otherwise than written")
+                raise Failed(Code.READBACK_MISMATCH, "the data read back differs")
 
         here.world.interfere = once
         await here.wishes.wish(here.user, "demo", Wish.ARCHIVED)
@@ -499,7 +499,7 @@ async def test_a_home_whose_marker_became_illegible_survives_a_delete_but_not_a_
         await here.wishes.delete(here.user, "demo")
         stands = await here.until("demo", lambda seen: seen.error is not None and seen.error.is_terminal)
         assert stands.phase is Phase.DELETING
-        assert volume in here.world.volumes.values(), "I1: nothing is deleted that no archive holds"
+        assert volume in here.world.volumes.values(), "I1: a home without an archive is not removed"
 
         volume.is_illegible = False
         await here.until_phase("demo", Phase.DELETED)
@@ -523,7 +523,7 @@ async def test_a_home_whose_marker_cannot_be_read_is_told_as_that_and_accepted_a
         broken = await here.until_phase("demo", Phase.ERROR)
         assert broken.error is not None
         assert broken.error.reason is Reason.MARKER_UNREADABLE
-        assert "the home is there, its marker cannot be read: fake:" in broken.error.message
+        assert "the home exists, but its marker cannot be read: fake:" in broken.error.message
         with pytest.raises(Refused) as refusal:
             await here.wishes.recover(here.user, "demo")
         assert (refusal.value.code, refusal.value.context["can_accept"]) == ("say_which_way", True)
@@ -587,7 +587,7 @@ async def test_there_is_nothing_to_accept_where_the_home_is_gone_or_deleted(data
         await here.wishes.recover(here.user, "demo", accept=True)
         archived = await here.until_phase("demo", Phase.ARCHIVED)
         assert archived.archive is not None
-        assert here.world.archives[str(archived.archive.key)][0], "what was in the home is in the archive"
+        assert here.world.archives[str(archived.archive.key)][0], "the content of the home is in the archive"
 
 
 async def test_another_workspaces_home_is_never_accepted(database_url: str) -> None:
@@ -607,7 +607,7 @@ async def test_another_workspaces_home_is_never_accepted(database_url: str) -> N
         assert refusal.value.context["can_accept"] is False
         assert volume.marker == copied.marker
 
-        volume.marker = None  # an administrator says that the files are of this one
+        volume.marker = None  # an administrator confirms that the files belong to this workspace
         unmarked = Reason.MARKER_UNREADABLE
         await here.until("demo", lambda seen: seen.error is not None and seen.error.reason is unmarked)
         await here.wishes.recover(here.user, "demo", accept=True)
@@ -666,7 +666,7 @@ async def test_strangers_among_the_volumes_are_left_alone(database_url: str) -> 
 
 async def test_long_effects_keep_no_quick_one_waiting(database_url: str) -> None:
     hasty = replace(FAST, timeouts_s={**FAST.timeouts_s, Operation.STARTING: 1.0})
-    async with control_plane(database_url, knobs=hasty) as here:
+    async with control_plane(database_url, tuning=hasty) as here:
         gate = Gate("run_at_home")
         for number in range(12):
             await here.wishes.create(here.user, name=f"slow-{number}", desired_state=Wish.STANDBY)
@@ -684,7 +684,7 @@ async def test_long_effects_keep_no_quick_one_waiting(database_url: str) -> None
 
 async def test_who_waits_for_a_slot_loses_no_time_of_its_deadline(database_url: str) -> None:
     hasty = replace(FAST, timeouts_s={**FAST.timeouts_s, Operation.ARCHIVING: 1.0})
-    async with control_plane(database_url, knobs=hasty, parallel=1) as here:
+    async with control_plane(database_url, tuning=hasty, parallel=1) as here:
         for name in ("first", "second"):
             await here.wishes.create(here.user, name=name, desired_state=Wish.STANDBY)
             await here.until_phase(name, Phase.STANDBY)
@@ -758,7 +758,7 @@ async def test_when_too_much_disappears_at_once_nothing_is_touched(database_url:
 
         here.world.volumes |= gone
         await here.until_phase("w-4", Phase.RUNNING)
-        assert await here.wishes.latches() == []
+        assert await here.wishes.latches.all() == []
 
 
 async def test_an_operator_may_say_that_homes_are_really_gone(database_url: str) -> None:
@@ -768,13 +768,13 @@ async def test_an_operator_may_say_that_homes_are_really_gone(database_url: str)
         for home in list(here.world.volumes)[:3]:
             del here.world.volumes[home]
         await latched(here)
-        await here.wishes.release(here.user, "fake")
+        await here.wishes.latches.release(here.user, "fake")
         await here.until("w-0", lambda seen: seen.phase is Phase.ERROR)
         phases = sorted(one.phase for one in (await here.wishes.page(here.user)).items)
         assert phases.count(Phase.ERROR) == 3
         with pytest.raises(Refused, match="only an administrator"):
-            await here.wishes.release(replace(here.user, user=replace(here.user.user, is_admin=False)), "fake")
+            await here.wishes.latches.release(replace(here.user, user=replace(here.user.user, is_admin=False)), "fake")
 
 
 async def latched(here: ControlPlane) -> Sequence[Latch]:
-    return await until(here.wishes.latches)
+    return await until(here.wishes.latches.all)

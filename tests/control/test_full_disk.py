@@ -1,4 +1,4 @@
-"""A restore that fills the disk gives the space back before it reports, so that the next try can be recorded."""
+"""A restore that fills the disk frees the space before it reports, so that the next attempt can be recorded."""
 
 import asyncio
 import os
@@ -18,7 +18,8 @@ from torpor.domain.effects import Restore
 from torpor.domain.errors import Code
 from torpor.domain.records import NOTHING_SEEN, Archive, EffectDone, EffectFailed
 from torpor.ports import Fence, Home, Limits, Program
-from torpor.runtimes.process import ProcessOptions, ProcessRuntime
+from torpor.runtimes.process import ProcessRuntime
+from torpor.testing.defaults import process_options
 
 pytestmark = pytest.mark.anyio
 
@@ -34,7 +35,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 async def runtime(disk: Path) -> AsyncIterator[ProcessRuntime]:
-    runtime = ProcessRuntime(disk / "data", options=ProcessOptions(bubblewrap=False, own_network=False, cgroups=False))
+    runtime = ProcessRuntime(disk / "data", options=process_options(bubblewrap=False, own_network=False, cgroups=False))
     await runtime.start()
     yield runtime
     await runtime.close()
@@ -58,19 +59,19 @@ async def test_a_restore_that_fills_the_disk_gives_the_space_back(tmp_path: Path
     assert isinstance(report, EffectFailed), report
     assert report.context["code"] == Code.DISK_FULL
     assert (await runtime.observe()).of(ROW.id) == NOTHING_SEEN
-    assert free - shutil.disk_usage(disk).free < 1 << 20, "what the restore had written is still there"
+    assert free - shutil.disk_usage(disk).free < 1 << 20, "the data of the restore is still on the disk"
     (disk / "database").write_bytes(bytes(4 << 20))
 
     larger = ["mount", "-o", f"remount,size={4 * HOME_MB}m", str(disk)]
     await asyncio.to_thread(subprocess.run, larger, check=True)
     report = await hands.carry_out(ROW, Restore(3, archive, frozenset()), Fence("op", 1), lambda *_: None)
     assert report == EffectDone()
-    restored = runtime.places.volume(Home(ROW.id, 3)) / "home"
+    restored = runtime.paths.volume(Home(ROW.id, 3)) / "home"
     assert len(list(restored.iterdir())) == HOME_MB
 
 
 async def test_a_restore_that_is_cancelled_gives_the_space_back(tmp_path: Path, disk: Path, runtime: ProcessRuntime) -> None:
-    """As when the database on the same disk can write no more: its controller ends, and with it what it had begun."""
+    """As if the database on the same disk cannot write: the controller ends, and its effects with it."""
     store = Store(tmp_path / "elsewhere")
     archive = archived(store)
     hands = EffectExecutor(runtime, store.archives, lambda _: Program("t", ("true",)), Limits(512 << 20, 128))
@@ -84,4 +85,4 @@ async def test_a_restore_that_is_cancelled_gives_the_space_back(tmp_path: Path, 
     with pytest.raises(asyncio.CancelledError):
         await restoring
     assert (await runtime.observe()).of(ROW.id) == NOTHING_SEEN
-    assert free - shutil.disk_usage(disk).free < 1 << 20, "what the restore had written is still there"
+    assert free - shutil.disk_usage(disk).free < 1 << 20, "the data of the restore is still on the disk"

@@ -1,9 +1,10 @@
-"""Is everything collected that nobody needs, and nothing else, whatever happens meanwhile?"""
+"""Exactly the archives that no workspace needs are collected, also with concurrent changes."""
 
 import asyncio
 import random
 import uuid
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from torpor.domain.errors import Code, Deposed, Failed, Refused, Unavailable
 from torpor.domain.retention import Retention, decide
 from torpor.domain.states import Phase, Wish
 from torpor.store.gc import GcStore, StoreComparison
+from torpor.testing.defaults import DEFAULTS
 from torpor.testing.fake_runtime import FakeArchives, FakeWorld
 
 pytestmark = pytest.mark.anyio
@@ -29,7 +31,7 @@ AT_ONCE = Retention(keep=1, grace=timedelta(0), undelete_grace=timedelta(0))
 
 @pytest.fixture
 async def here(database_url: str, tmp_path: Path) -> AsyncIterator[GcStage]:
-    """Over a real store in a directory."""
+    """With a real store in a directory."""
     async with gc_stage(database_url, HomeArchives(f"file://{tmp_path}")) as made:
         yield made
 
@@ -41,7 +43,7 @@ def world() -> FakeWorld:
 
 @pytest.fixture
 async def faked(database_url: str, world: FakeWorld) -> AsyncIterator[GcStage]:
-    """Over a fake store, in which fate can interfere."""
+    """With a fake store, in which the test can cause faults."""
     async with gc_stage(database_url, FakeArchives(world)) as made:
         yield made
 
@@ -111,7 +113,7 @@ async def test_what_nobody_ever_needs_costs_no_write(here: GcStage) -> None:
 
 
 async def test_what_the_table_does_not_know_is_named_and_stays(here: GcStage) -> None:
-    """A database that was restored from an older backup does not know the archives made since, nor what else came to be."""
+    """A database from an older backup does not have the archives and changes since then."""
     demo = await here.workspace("demo", **deleted(days=30), purge="true")
     known = await here.archive(demo, hours=1, orphan_since="now() - interval '3 hours'")
     since = await here.archive(demo, hours=0, in_table=False)
@@ -121,7 +123,7 @@ async def test_what_the_table_does_not_know_is_named_and_stays(here: GcStage) ->
     report = await here.collect()
     assert report["unknown"] == sorted([since, stranger])
     assert report["unknown_count"] == 2
-    # Whose row may be older than what the store holds keeps everything; the others need not suffer for it.
+    # A workspace whose row may be older than its archives keeps all of them; others are collected.
     assert await here.objects() == {since, stranger, known}
     assert await here.rows() == {known: (False, False)}
     assert gone not in await here.rows()
@@ -131,7 +133,7 @@ async def test_what_the_store_has_lost_is_named_and_takes_nobodys_place(here: Gc
     demo = await here.workspace("demo")
     lost = [await here.archive(demo, hours=hours, in_store=False) for hours in (1, 2)]
     there = [await here.archive(demo, hours=hours) for hours in (3, 4)]
-    report = await here.collect(Retention(keep=2, grace=timedelta(0)))
+    report = await here.collect(replace(DEFAULTS.retention, keep=2, grace=timedelta(0)))
     assert report["missing"] == sorted(lost)
     assert report["orphans"] == 0
     assert await here.objects() == set(there)
@@ -311,7 +313,7 @@ async def test_a_leader_deposed_between_listing_and_marking_marks_nothing(faked:
 
 
 async def test_the_late_removal_of_a_deposed_leader_hits_nothing_that_lives(faked: GcStage, world: FakeWorld) -> None:
-    """Stopped after it had begun to remove, it goes on hours later, when another one leads and has finished the work."""
+    """A collector that was stopped during a removal continues hours later, after another leader finished the work."""
     kept, gone = await ripe(faked)
     stopped, goes_on = asyncio.Event(), asyncio.Event()
 
@@ -345,7 +347,7 @@ async def test_undelete_comes_first(here: GcStage) -> None:
     async with here.service.writing() as writing:
         await writing.lock(demo)
         await writing.set_wish(demo, Wish.ARCHIVED)
-        # Not yet written down for others: whoever marks archives passes by, and waits for nobody.
+        # Not committed yet: a collector skips the locked workspace and does not wait.
         await here.collect()
         assert await here.rows() == {key: (False, False)}
     await here.collect()
@@ -421,7 +423,7 @@ async def test_recover_refuses_what_is_marked(here: GcStage) -> None:
     with pytest.raises(Refused) as refused:
         await here.wishes.recover(here.user, "demo", archive_key=key)
     assert refused.value.code == "archive_collected"
-    # The workspace is in ERROR: the next collection takes the mark back.
+    # The workspace has an error: the next collection removes the mark.
     await here.collect()
     await here.wishes.recover(here.user, "demo", archive_key=key)
     assert (await here.wishes.find(here.user, "demo")).recover_request is not None
@@ -431,7 +433,7 @@ async def test_what_a_recovery_asked_for_stays_when_the_error_is_gone(here: GcSt
     demo = await here.workspace("demo", **IN_ERROR)
     keys = [await here.archive(demo, hours=hours) for hours in (1, 2, 3, 4)]
     await here.wishes.recover(here.user, "demo", archive_key=keys[3])
-    # Before the controller has carried it out, and when it has.
+    # Before and after the controller executes it.
     for row in ({"phase": "'PENDING'", "error_info": "NULL"}, {"phase": "'ARCHIVED'"}):
         await here.change(demo, **row)
         await here.collect()
@@ -439,7 +441,7 @@ async def test_what_a_recovery_asked_for_stays_when_the_error_is_gone(here: GcSt
 
 
 async def test_an_archive_is_stored_while_archives_are_marked(here: GcStage) -> None:
-    """The controller points at an older archive in a transaction that is not over yet."""
+    """The controller refers to an older archive in a transaction that is not committed yet."""
     demo = await here.workspace("demo")
     keys = [await here.archive(demo, hours=hours) for hours in (1, 2, 3)]
     transaction = here.owner.transaction()
@@ -453,7 +455,7 @@ async def test_an_archive_is_stored_while_archives_are_marked(here: GcStage) -> 
 
 
 async def test_a_home_that_sleeps_and_wakes_among_collections_is_never_lost(database_url: str) -> None:
-    """The whole loop beside a collector that keeps one archive and gives no grace: the hardest there is."""
+    """The whole loop with a collector that keeps one archive and has no grace period: the hardest case."""
     async with control_plane(database_url) as there:
         await there.controller_store._database.execute(
             "INSERT INTO system_locks (lock_name, holder_id, epoch) VALUES ('leader', 'test', $1)", TERM
@@ -503,7 +505,7 @@ async def test_nobody_waits_for_a_removal(faked: GcStage, world: FakeWorld) -> N
     async with asyncio.timeout(5):
         wished = await faked.wishes.wish(faked.user, "demo", Wish.RUNNING)
         await faked.wishes.delete(faked.user, "demo")
-        # Somebody else may also take over the lead.
+        # Another process may also become the leader.
         await faked.depose()
     assert wished.desired_state is Wish.RUNNING
     goes_on.set()
@@ -515,7 +517,7 @@ async def test_nobody_waits_for_a_removal(faked: GcStage, world: FakeWorld) -> N
 
 
 async def collections(here: GcStage) -> int:
-    """How often a collection was begun, told by whether the time changes."""
+    """Count the collections that begin, by the change of the time."""
     begun: int = await here.owner.fetchval("SELECT (extract(epoch FROM gc_tried_at) * 1000000)::bigint FROM housekeeping")
     return begun
 

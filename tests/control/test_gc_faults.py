@@ -1,8 +1,9 @@
-"""Is nothing lost when the view is wrong, the database is old, or one of many is bad?"""
+"""No archive is lost if the listing is wrong, the database is old, or one archive is damaged."""
 
 import contextlib
 import math
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from torpor.archives import HomeArchives
 from torpor.control.gc import HANDFUL
 from torpor.domain.errors import Unavailable
 from torpor.domain.records import ArchiveKey
-from torpor.domain.retention import Retention
+from torpor.testing.defaults import DEFAULTS
 from torpor.testing.fake_runtime import FakeArchives, FakeWorld
 
 pytestmark = pytest.mark.anyio
@@ -25,7 +26,7 @@ RIPE = "now() - interval '3 hours'"
 
 @pytest.fixture
 async def here(database_url: str, tmp_path: Path) -> AsyncIterator[GcStage]:
-    """Over a real store in a directory."""
+    """With a real store in a directory."""
     async with gc_stage(database_url, HomeArchives(f"file://{tmp_path}")) as made:
         yield made
 
@@ -42,7 +43,7 @@ async def faked(database_url: str, world: FakeWorld) -> AsyncIterator[GcStage]:
 
 
 async def skipped(here: GcStage, why: str) -> None:
-    """A collection that does nothing, and says why."""
+    """A collection that is skipped with a reason."""
     before, objects = await here.everything(), await here.objects()
     with pytest.raises(Unavailable, match=why):
         await here.collector().collect(TERM)
@@ -72,7 +73,7 @@ async def test_a_store_of_which_too_much_is_missing_is_not_touched(here: GcStage
     demo = await here.workspace("demo")
     there = [await here.archive(demo, hours=hours) for hours in range(6)]
     lost = [await here.archive(demo, hours=hours, in_store=False) for hours in range(2)]
-    assert (await here.collect(Retention(keep=99)))["missing"] == sorted(lost)
+    assert (await here.collect(replace(DEFAULTS.retention, keep=99)))["missing"] == sorted(lost)
     for key in there[:3]:
         await here.archives.remove(ArchiveKey.parse(key))
     await purged(here, "another")
@@ -82,7 +83,7 @@ async def test_a_store_of_which_too_much_is_missing_is_not_touched(here: GcStage
 async def test_nothing_is_removed_while_homes_are_missing(here: GcStage) -> None:
     [gone] = await purged(here, "purged")
     await here.owner.execute("INSERT INTO latches (provider, expected, missing) VALUES ('process', 9, 5)")
-    await skipped(here, "so many homes are missing at process")
+    await skipped(here, "too many homes are missing at process")
     await here.owner.execute("UPDATE latches SET released_at = now()")
     assert (await here.collect())["removed"] == 1
     assert gone not in await here.objects()
@@ -99,10 +100,10 @@ async def test_a_store_that_is_another_than_the_databases_is_not_touched(here: G
 
 async def test_a_disk_that_is_not_mounted_costs_the_round_and_nothing_else(here: GcStage, tmp_path: Path) -> None:
     keys = await purged(here, "purged")
-    await here.collector(Retention(grace=timedelta(days=9))).collect(TERM)
+    await here.collector(replace(DEFAULTS.retention, grace=timedelta(days=9))).collect(TERM)
     disk = unmounted(tmp_path)
     before = await here.everything()
-    with pytest.raises(Unavailable, match="its identity is gone"):
+    with pytest.raises(Unavailable, match="its identity is missing"):
         await here.collector().collect(TERM)
     assert await here.everything() == before
     disk.replace(tmp_path)
@@ -133,7 +134,7 @@ async def test_what_is_going_goes_on_all_the_same(here: GcStage) -> None:
 
 
 async def test_the_time_to_undelete_runs_from_the_end_of_the_deletion(here: GcStage) -> None:
-    """One that was in trouble for a week has made its last archive only now."""
+    """A workspace that had an error for a week has written its last archive only now."""
     late = await here.workspace("late", **{**deleted(days=8), "phase_changed_at": "now() - interval '6 days'"})
     key = await here.archive(late, hours=1)
     await here.point(late, key)
@@ -173,7 +174,7 @@ async def test_what_an_operation_left_behind_waits_and_goes(here: GcStage, tmp_p
     await here.grace_passes()
     assert (await here.collect())["removed"] == 1
     assert await here.objects() == set(await here.rows()) == {kept}
-    # A writer that comes late leaves it behind once more.
+    # A late writer writes it again.
     await here.archives.create_empty(ArchiveKey.parse(left), here.home(demo), 0)
     assert (await here.collect())["left_over"] == [left]
 
@@ -200,7 +201,7 @@ async def test_what_may_still_be_needed_is_not_left_over(here: GcStage) -> None:
 
 
 async def test_what_is_left_over_stays_while_its_workspace_is_in_error(here: GcStage) -> None:
-    """It may be all there is of a home that is lost."""
+    """It may be the only copy of a lost home."""
     demo = await here.workspace("demo", **IN_ERROR)
     left = await here.archive(demo, hours=0, in_table=False)
     await here.operation(left)
@@ -229,7 +230,7 @@ async def test_the_database_itself_keeps_what_was_never_proven_an_orphan(here: G
 
 
 async def refuse_to_write(here: GcStage, workspace_id: str) -> None:
-    """Whatever is wrong with the archives of this one, the database will not have it."""
+    """The database refuses writes for the archives of this workspace."""
     await here.owner.execute(
         "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'broken'; END $$;"
         " CREATE TRIGGER refuse BEFORE UPDATE ON archives FOR EACH ROW"
@@ -333,13 +334,13 @@ async def test_who_goes_into_error_meanwhile_keeps_what_is_not_removed_yet(faked
     report = await faked.collect()
     world.interfere = FakeWorld().interfere
     assert report["removed"] == HANDFUL
-    # The two that every workspace keeps, and those of the second handful.
+    # The two that every workspace keeps, and those of the second batch.
     assert len(await faked.objects()) == len(await faked.rows()) == 5
     assert not any(is_going for _, is_going in (await faked.rows()).values())
 
 
 async def test_what_was_given_up_before_its_workspace_went_into_error_goes(here: GcStage) -> None:
-    """Its object may be half gone: nobody can go back to it."""
+    """Its object may be partly removed: it cannot be restored."""
     demo = await here.workspace("demo", **IN_ERROR)
     key = await here.archive(demo, hours=1, orphan_since=RIPE)
     await here.mark(key, removing_since="now()")

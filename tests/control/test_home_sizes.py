@@ -1,4 +1,4 @@
-"""What each home takes on its disk is stored: when it is new, after a stop, and now and then while it runs."""
+"""The size of each home is stored: when it is new, after a stop, and at intervals while it runs."""
 
 import math
 from collections.abc import AsyncIterator
@@ -67,12 +67,12 @@ async def test_a_home_is_measured_when_it_is_new_and_after_each_stop(here: Here)
     first = await here.measured("demo")
     assert first.disk_bytes == 1000
     await here.write("demo", 5000)
-    assert (await here.measured("demo")).disk_bytes == 1000, "not at every look while it runs"
+    assert (await here.measured("demo")).disk_bytes == 1000, "not in every turn while it runs"
     await here.wish("demo", Wish.STANDBY, Phase.STANDBY)
     assert (await here.measured("demo")).disk_bytes == 5000
     count = here.runtime.measured
     await here.sizes.do(TERM)
-    assert here.runtime.measured == count, "nothing has run since"
+    assert here.runtime.measured == count, "it has not run since"
 
 
 async def test_what_runs_is_measured_again_after_a_while(here: Here) -> None:

@@ -1,4 +1,4 @@
-"""Is whom nobody uses put to sleep, and nobody else? On a real PostgreSQL and a real Valkey."""
+"""Exactly the workspaces that are not in use are stopped. With a real PostgreSQL and a real Valkey."""
 
 import asyncio
 import uuid
@@ -17,12 +17,13 @@ from torpor.control.idle_watch import CONFIRM_AFTER_PART, MOST_FAILURES, IdleWat
 from torpor.domain.errors import Deposed, Unavailable
 from torpor.domain.states import Phase, Wish, WishOrigin
 from torpor.service.activity import PATIENCE_PART, RETRY_PART, TouchQueue, use_reader
-from torpor.store.queries import FOR_SERVICE
+from torpor.store.queries import SERVICE_STORE
+from torpor.testing.defaults import DEFAULTS
 
 pytestmark = pytest.mark.anyio
 
 CONNECTION = "a-connection"
-# As a statement that took too long does.
+# Like a statement that takes too long.
 CANCELLING = """
 CREATE FUNCTION cancel() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
     IF NEW.id::text = '{id}' AND NEW.desired_state = 'STANDBY' THEN
@@ -55,7 +56,7 @@ async def test_whom_nobody_uses_is_put_to_sleep_and_it_is_written_why(night: Idl
     assert (asleep.desired_state, asleep.wish_origin) == (Wish.STANDBY, WishOrigin.IDLE)
     assert asleep.wish_version == ada.wish_version + 1
     assert asleep.wished_at > ada.wished_at
-    assert asleep.last_access_at == ada.last_access_at, "to be put to sleep is not to be used"
+    assert asleep.last_access_at == ada.last_access_at, "an automatic stop is not use"
     assert night.hints == [ada.id]
     assert expired("standby") == before + 1
     await night.watch.do(TERM)
@@ -125,7 +126,7 @@ async def test_a_live_connection_is_never_put_to_sleep_and_a_dead_one_runs_out(n
     await night.remembers()
     for _ in range(10):
         await night.activity.renew({ada.id: frozenset({CONNECTION})}, lease_s=2)
-        # As if it had been written down long ago: only the lease speaks for it.
+        # As if it was recorded long ago: only the lease shows the use.
         await night.set(ada, f"last_access_at = '{ada.last_access_at}'")
         await night.watch.do(TERM)
         assert await night.wish_of(ada) is Wish.RUNNING
@@ -191,7 +192,7 @@ async def test_a_bus_that_is_down_or_was_restarted_puts_nobody_to_sleep(database
             assert await night.wish_of(ada) is Wish.RUNNING
             await server.start()
             await night.watch.do(TERM)
-            assert await night.wish_of(ada) is Wish.RUNNING, "whoever is connected has not had the time to say so"
+            assert await night.wish_of(ada) is Wish.RUNNING, "open connections are not reported yet"
             await night.remembers()
             await night.until_asleep(ada)
     finally:
@@ -284,7 +285,7 @@ async def test_who_is_written_by_somebody_else_just_now_is_not_waited_for(night:
 
 @pytest.mark.parametrize("wish_comes", ["before", "at any time", "under its hands"])
 async def test_a_wish_that_races_with_sleep_wins(night: IdleStage, wish_comes: str) -> None:
-    """Whichever comes first: a wish that was accepted is the last word."""
+    """In either order, the accepted wish wins."""
     ada = await night.workspace()
     await night.remembers()
     ask, long_ago, slept = use_reader(night.activity), ada.last_access_at, 0
@@ -315,7 +316,7 @@ async def test_a_wish_that_races_with_sleep_wins(night: IdleStage, wish_comes: s
 
 @pytest.mark.parametrize("knock_comes", ["before", "at any time", "under its hands"])
 async def test_a_knock_that_races_with_sleep_wins(night: IdleStage, knock_comes: str) -> None:
-    """Whoever was told that it is awake finds it so."""
+    """After a wake was accepted, the workspace stays awake."""
     ada = await night.workspace()
     await night.remembers()
     ask, long_ago = use_reader(night.activity), ada.last_access_at
@@ -331,7 +332,7 @@ async def test_a_knock_that_races_with_sleep_wins(night: IdleStage, knock_comes:
 
         async def asked(workspace_ids: Sequence[str], may_knock: asyncio.Event = may_knock) -> Any:
             may_knock.set()
-            await asyncio.sleep(0.02)  # time enough to read the row, and not to lock it
+            await asyncio.sleep(0.02)  # enough time to read the row, but not to lock it
             return await ask(workspace_ids)
 
         knocking = asyncio.create_task(knock())
@@ -387,7 +388,7 @@ async def test_reaching_running_and_wishing_it_start_the_idle_timer(night: IdleS
     on_phase(ada)
     on_phase(asleep)
     assert touched == [(ada.id, TTL_S)]
-    await asyncio.sleep(0.15)  # A touch that moves the timer by less than a tenth is not worth a message.
+    await asyncio.sleep(0.15)  # A touch that moves the timer by less than a tenth sends no message.
     await night.wishes.wish(night.user, "ada", Wish.RUNNING)
     assert await night.touches.tell()
     assert (await night.activity.uses([ada.id]))[ada.id].idle_timer_s is not None
@@ -399,7 +400,7 @@ async def test_a_touch_waits_for_a_bus_that_is_out_and_tells_what_is_left_of_it(
     bus = await Bus.open(url)
     try:
         clock = [100.0]
-        touches = TouchQueue(RedisActivity(bus), now=lambda: clock[0])
+        touches = TouchQueue(RedisActivity(bus), lease_s=DEFAULTS.connection_lease, now=lambda: clock[0])
         await server.stop()
         touches.touch("w", 60)
         touches.touch("over", 5)
@@ -428,7 +429,7 @@ async def test_touches_that_change_little_are_not_sent() -> None:
         async def touch(self, idle_s: Any) -> None:
             sent.append(dict(idle_s))
 
-    touches = TouchQueue(Heard(), now=lambda: clock[0])
+    touches = TouchQueue(Heard(), lease_s=DEFAULTS.connection_lease, now=lambda: clock[0])
     for at in (0, 0, 1, 4.9, 5, 9, 10):
         clock[0] = at
         touches.touch("w", 300)
@@ -452,7 +453,7 @@ async def test_a_touch_with_a_ttl_that_was_lowered_is_sent() -> None:
         async def touch(self, idle_s: Any) -> None:
             sent.append(dict(idle_s))
 
-    touches = TouchQueue(Heard(), now=lambda: clock[0])
+    touches = TouchQueue(Heard(), lease_s=DEFAULTS.connection_lease, now=lambda: clock[0])
     for ttl_s in (28_800, 60, 60, 28_800):
         touches.touch("w", ttl_s)
         await touches.tell()
@@ -473,7 +474,7 @@ async def test_whatever_goes_wrong_no_touch_is_lost(error: type[BaseException]) 
             sent.append(dict(idle_s))
 
     activity = Broken()
-    touches = TouchQueue(activity, now=lambda: 0.0)
+    touches = TouchQueue(activity, lease_s=DEFAULTS.connection_lease, now=lambda: 0.0)
     touches.touch("w", 60)
     with pytest.raises(error):
         await touches.tell()
@@ -507,7 +508,7 @@ async def test_only_a_controller_that_lives_says_what_was_used_until_now(night: 
 async def test_who_is_not_due_is_not_read(night: IdleStage, statement: str) -> None:
     await night.owner.execute("SET enable_seqscan = off")
     await night.owner.execute("SET enable_bitmapscan = off")
-    plan = await night.owner.fetch(f"EXPLAIN {FOR_SERVICE[statement]}", None, uuid.UUID(int=0), 500)
+    plan = await night.owner.fetch(f"EXPLAIN {SERVICE_STORE[statement]}", None, uuid.UUID(int=0), 500)
     text = "\n".join(row[0] for row in plan)
     line = next(line for line in text.splitlines() if f"workspaces_{statement}" in line)
     assert "Index" in line, text

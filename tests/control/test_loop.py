@@ -1,4 +1,4 @@
-"""Does the loop bring a workspace to its wish and keep it there?"""
+"""The loop brings a workspace to its requested state and keeps it there."""
 
 import pytest
 

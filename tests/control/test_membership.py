@@ -1,4 +1,4 @@
-"""Who lives, whose is what, and who leads?"""
+"""Members join and expire, share the shards, and elect one leader."""
 
 import asyncio
 import contextlib
@@ -64,7 +64,7 @@ async def test_shards_are_divided_among_the_living_and_come_back_when_one_dies(s
             await until(lambda: ada.shards != ALL_SHARDS)
             assert ada.shards | bob.shards == ALL_SHARDS
             assert not ada.shards & bob.shards
-        # Nobody says good-bye: bob just shows no sign of life any more.
+        # bob does not leave: its heartbeats stop.
         await until(lambda: ada.shards == ALL_SHARDS)
 
 
@@ -85,7 +85,7 @@ async def test_a_sign_of_life_that_comes_too_late_is_none(store: ControllerStore
     await until(lambda: not ada.lives())
     with pytest.raises(Deposed):
         await ada.keep()
-    assert not await store.live_on(ada.life, expiry_s=60), "what is dead stays dead"
+    assert not await store.live_on(ada.life, expiry_s=60), "an expired life stays expired"
     before = ada.life
     await ada.join()
     assert ada.life > before
@@ -127,7 +127,7 @@ ACCEPTED = replace(UNCONFINED, is_accepted=True)
 
 
 def confining(store: ControllerStore, node_id: str, confinement: ControllerConfinement) -> Membership:
-    """A life that does not expire during a test, however slow the machine is."""
+    """A membership that does not expire during a test, also on a slow machine."""
     return Membership(
         store, NodeIdentity(node_id, "fake:w", False, confinement), HeartbeatOptions(interval_s=0.05, expiry_s=600)
     )
@@ -165,7 +165,7 @@ async def test_an_unconfined_controller_does_not_join_where_there_are_several_us
     with pytest.raises(Refused, match=r"2 users can sign in.*apt-get install bubblewrap") as refused:
         await confining(store, "ada", UNCONFINED).join(within_s=60)
     assert refused.value.code == "unconfined"
-    assert time.monotonic() - began < 30, "it does not wait for what cannot pass by itself"
+    assert time.monotonic() - began < 30, "it does not wait for a permanent refusal"
     assert not await store.members()
     await confining(store, "ada", CONFINED).join()
     await confining(store, "bob", ACCEPTED).join()
@@ -270,7 +270,7 @@ async def test_the_uptime_is_that_of_the_process_also_of_a_follower(database_url
         (other,) = (node for node in both if node is not first)
         await first.end()
         await until(lambda: leaders([other]))
-        assert other.coordinator.uptime_s > before[other.coordinator.node_id], "it does not begin anew with the lead"
+        assert other.coordinator.uptime_s > before[other.coordinator.node_id], "it does not restart with the lead"
 
 
 async def test_a_lost_connection_gives_up_the_lead_and_it_comes_back_by_itself(database_url: str) -> None:
@@ -289,7 +289,7 @@ async def test_a_lost_connection_gives_up_the_lead_and_it_comes_back_by_itself(d
 async def test_a_half_open_connection_of_the_lock_keeps_no_leader_out(
     postgres: EmbeddedPostgres, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The server holds the lock for a connection that is dead for its client alone, and the client's life goes on."""
+    """The server keeps the lock for a connection that is dead only for its client, and the client stays a member."""
     monkeypatch.setattr(leader_lock, "ASK_EVERY_S", 0.1)
     monkeypatch.setattr(leader_lock, "ANSWERS_WITHIN_S", 0.5)
     relay, login = Relay(postgres.socket / f".s.PGSQL.{PORT}"), urlsplit(database_url)
@@ -305,7 +305,7 @@ async def test_a_half_open_connection_of_the_lock_keeps_no_leader_out(
 
 @dataclass
 class Stubborn(Count):
-    """It needs time to end after it was cancelled."""
+    """A duty that needs time to end after its cancellation."""
 
     is_ending: asyncio.Event = field(default_factory=asyncio.Event)
     may_end: asyncio.Event = field(default_factory=asyncio.Event)
@@ -338,7 +338,7 @@ async def test_the_lead_ends_in_order_though_its_end_is_cancelled_meanwhile(data
 
 async def test_a_leader_that_shows_no_sign_of_life_is_replaced_and_its_term_is_over(database_url: str) -> None:
     async with nodes(database_url, "ada") as (ada,):
-        # Somebody stopped (SIGSTOP) while it led: its connection holds the lock, its life has expired.
+        # A leader that was stopped (SIGSTOP): its connection holds the lock, its membership has expired.
         await until(lambda: ada.duty.terms)
         await ada.end()
         stopped = await asyncpg.connect(database_url, server_settings={"application_name": "torpor_leader"})
@@ -383,7 +383,7 @@ async def test_who_has_just_taken_the_lock_is_given_time_for_its_term(database_u
     assert stuck is not None
     await asyncio.sleep(0.2)
     successor = await Leadership.take(database_url, lock_id=12345, silent_after_s=0.1)
-    assert successor is not None, "it came to no term"
+    assert successor is not None, "there was no term"
     await successor.give_up()
     await stuck.give_up()
 
@@ -398,7 +398,7 @@ async def test_somebody_elses_lock_is_never_broken(database_url: str) -> None:
 
 async def test_two_of_one_name_do_not_live_at_once(store: ControllerStore) -> None:
     await member(store, "ada").join()
-    with pytest.raises(Refused, match="a controller called ada lives already"):
+    with pytest.raises(Refused, match="another controller is already named 'ada'"):
         await member(store, "ada").join()
     await member(store, "ada").join(within_s=5)
 
@@ -408,7 +408,7 @@ async def test_a_living_leader_is_left_alone(database_url: str) -> None:
         await until(lambda: len(leaders(both)) == 1)
         (first,) = leaders(both)
         term = first.coordinator.term
-        await asyncio.sleep(1.5)  # several times as long as a life may be silent, and many tries of the other
+        await asyncio.sleep(1.5)  # several times the expiry, and many attempts of the other controller
         assert leaders(both) == [first]
         assert first.coordinator.term == term
 
@@ -418,7 +418,7 @@ async def test_a_duty_that_fails_skips_its_turn_and_goes_on(database_url: str) -
         await until(lambda: ada.duty.terms)
         ada.duty.trouble = ValueError("today it does not work")
         count = len(ada.duty.terms)
-        # Again and again in one term: that a busy machine may end a life, and so a term, is another matter.
+        # Repeated within one term: a busy machine may end a membership, and so a term, which is not tested here.
         await until(lambda: max(Counter(ada.duty.terms[count:]).values(), default=0) > 3)
 
 

@@ -1,7 +1,6 @@
-"""Does a provider that is out for ten minutes leave anybody in ERROR?
+"""A provider outage of ten minutes leaves no workspace with an error.
 
-One second here is a hundred there: every deadline and every pause between retries is a hundredth of what it is by default, and
-so is the outage.
+One second here stands for a hundred: every deadline, every pause between retries and the outage is a hundredth of its default.
 """
 
 import asyncio
@@ -27,19 +26,19 @@ from torpor.domain.hostnames import Hosts
 from torpor.domain.outage import runtime_is_out
 from torpor.domain.records import Workspace, WorkspaceCondition
 from torpor.domain.states import HealthStatus, Operation, Outage, Phase, Stage, Wish
-from torpor.domain.tuning import TIMEOUTS_S, Tuning
+from torpor.testing.defaults import DEFAULTS, tuning
 
 pytestmark = pytest.mark.anyio
 
 SCALE = 100
 OUTAGE_S = 600 / SCALE
-KNOBS = Tuning(
-    timeouts_s={operation: timeout_s / SCALE for operation, timeout_s in TIMEOUTS_S.items()},
+KNOBS = tuning(
+    timeouts_s={operation: timeout_s / SCALE for operation, timeout_s in DEFAULTS.tuning.timeouts_s.items()},
     retry_base_s=30 / SCALE,
     retry_cap_s=300 / SCALE,
     restart_base_s=2 / SCALE,
 )
-# From where, to where: every operation there is.
+# Start and requested state for every operation.
 JOURNEYS = [
     (None, Wish.RUNNING),
     (None, Wish.ARCHIVED),
@@ -66,7 +65,7 @@ def _is_at(phase: Phase, seen: Workspace) -> bool:
 
 @pytest.mark.parametrize("out", ["runtime_out", "archives_out", "both"])
 async def test_ten_minutes_without_a_provider_leave_nobody_in_error(database_url: str, out: str) -> None:
-    async with control_plane(database_url, knobs=KNOBS) as here:
+    async with control_plane(database_url, tuning=KNOBS) as here:
         names = [f"w-{number}" for number in range(len(JOURNEYS))]
         made = [(name, start) for name, (start, _) in zip(names, JOURNEYS, strict=True) if start is not None]
         ids = {}
@@ -100,7 +99,7 @@ def shown(workspace: Workspace) -> str:
 
 
 async def outages_told(database_url: str) -> list[str]:
-    """The reason of `healthy` in each event of the outbox, as long as it stays the same once."""
+    """The reasons of `healthy` in the events of the outbox, without repetitions."""
     owner = await asyncpg.connect(database_url)
     try:
         rows = await owner.fetch(
@@ -130,7 +129,9 @@ async def test_an_archive_store_that_is_out_is_named_with_every_attempt_until_it
         calling = await here.until("w", lambda seen: seen.op_attempt > waiting.op_attempt and seen.stage is Stage.CALL)
         assert explain(calling, ()).why is not None, "also while the next attempt is being made"
         assert calling.outage is not None
-        assert calling.outage.last_transition_time == waiting.outage.last_transition_time, "since it began, not since the last"
+        assert calling.outage.last_transition_time == waiting.outage.last_transition_time, (
+            "since the begin of the outage, not since the last attempt"
+        )
         assert "the archive store cannot be reached" in shown(waiting)
 
         here.world.archives_out = False
@@ -148,7 +149,7 @@ async def test_an_outage_of_the_archive_store_is_an_event_when_it_begins_and_whe
         assert (await outages_told(database_url))[-1] == Outage.ARCHIVE_STORE
         began = await events_so_far(database_url)
         await here.until("w", lambda seen: seen.stage is Stage.BACKOFF and seen.op_attempt >= 5)
-        assert await events_so_far(database_url) == began, "attempts are no news"
+        assert await events_so_far(database_url) == began, "attempts cause no events"
         here.world.archives_out = False
         await here.until_phase("w", Phase.ARCHIVED)
     assert (await outages_told(database_url))[-2:] == [Outage.ARCHIVE_STORE, "Healthy"]
@@ -189,9 +190,9 @@ async def test_a_runtime_that_is_out_is_named_with_since_when_until_it_answers(d
         began, looks = await events_so_far(database_url), looks_so_far()
         await until(lambda: looks_so_far() > looks + 4)
         later = await here.show("w")
-        assert later.version == waiting.version, "no write for each look that fails"
+        assert later.version == waiting.version, "no write for each failed observation"
         assert await events_so_far(database_url) == began
-        assert (await here.show("at-rest")).version == at_rest.version, "it waits for nothing"
+        assert (await here.show("at-rest")).version == at_rest.version, "it does not wait"
 
         here.world.runtime_out, here.world.starts_ready = False, True
         for held in here.world.containers.values():

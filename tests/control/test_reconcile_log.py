@@ -1,4 +1,4 @@
-"""Do history and metrics count what really happened?"""
+"""History and metrics count what happened."""
 
 import pytest
 
@@ -52,7 +52,7 @@ async def test_a_wake_is_counted_from_the_request_and_a_restart_is_none(database
         here.world.effects_s = 0.0
         assert wakes() == before + 1
         took_s = (woken.phase_changed_at - woken.wished_at).total_seconds()
-        assert woken_s() - seconds == pytest.approx(took_s), "until it was seen ready, not since its operation began"
+        assert woken_s() - seconds == pytest.approx(took_s), "from the request until it is observed as ready"
         here.world.containers[workspace_id].ended = ProgramExit(1, "")
         await here.until("demo", lambda seen: seen.revision > woken.revision and seen.phase is Phase.RUNNING)
         assert wakes() == before + 1

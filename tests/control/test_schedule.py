@@ -1,10 +1,11 @@
-"""Is everything looked at when it should be, and a hint never lost?"""
+"""Every workspace is reconciled in time, and no hint is lost."""
 
 import asyncio
 
 import pytest
 
-from torpor.control.schedule import Intervals, Schedule
+from torpor.control.schedule import Schedule
+from torpor.domain.tuning import Intervals
 
 pytestmark = pytest.mark.anyio
 
@@ -25,7 +26,7 @@ def clock() -> Clock:
 @pytest.fixture
 async def pace(clock: Clock) -> Schedule:
     paced = Schedule(Intervals(idle_s=10, active_s=2), clock)
-    assert await paced.next() is None, "the first look is at everything"
+    assert await paced.next() is None, "the first pass is a full pass"
     return paced
 
 

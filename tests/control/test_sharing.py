@@ -1,4 +1,4 @@
-"""Do several controllers share the work, hand it over, and keep out of each other's way?"""
+"""Several controllers share the work, take over from each other, and do not interfere."""
 
 import asyncio
 import contextlib
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.anyio
 
 
 class FirstWaits:
-    """The first to come with this verb waits until it is let go, as in a process that was stopped; the next ones do not."""
+    """The first call of this verb waits until it is released, like in a stopped process; later calls do not."""
 
     def __init__(self, verb: str) -> None:
         self.verb = verb
@@ -95,7 +95,7 @@ async def test_what_is_under_way_stays_where_it_is_when_shards_change_hands(data
         async with running(first):
             created = await here.wishes.create(here.user, name="demo")
             await gate.reached.wait()
-            # The next one to come owns every shard, and keeps its hands off what is in somebody's hands.
+            # The next controller owns every shard, and does not touch the workspaces of a live controller.
             successor_life, successor = await another(here)
             async with running(successor):
                 successor.hint(created.id)
@@ -112,7 +112,7 @@ async def test_what_is_under_way_stays_where_it_is_when_shards_change_hands(data
 
 
 async def test_one_that_was_paused_can_do_no_harm_when_it_comes_back(database_url: str) -> None:
-    """It thinks it lives, has an effect half done and more to write; meanwhile another has taken over and gone on."""
+    """It believes it is a member, with a running effect and a pending write, while another controller has taken over."""
     async with control_plane(database_url, runs=False) as here:
         paused_life, paused = await another(here, expiry_s=0.6)
         gate = here.world.interfere = FirstWaits("ensure_running")
@@ -130,15 +130,15 @@ async def test_one_that_was_paused_can_do_no_harm_when_it_comes_back(database_ur
                 assert asleep.epoch > before.epoch
                 effects = list(here.world.done)
 
-                gate.let_go.set()  # the late start of the one that was paused
+                gate.let_go.set()  # the late start by the stopped controller
                 paused.hint()
                 await asyncio.sleep(0.3)
-                assert here.world.done == effects, "nothing was started behind the successor's back"
+                assert here.world.done == effects, "no container was started by the old controller"
                 after = await here.show("demo")
                 assert (after.phase, after.held_by, after.version) == (Phase.STANDBY, life, asleep.version)
         await here.wishes.wish(here.user, "demo", Wish.RUNNING)
         with pytest.raises(Deposed):
-            await paused.look()  # as soon as it has something to write, it finds out
+            await paused.look()  # its next write shows it
         outcomes = [(one.kind, one.outcome) for one in (await here.wishes.history(here.user, "demo")).items]
         assert outcomes.count((Operation.STARTING, Outcome.ABANDONED)) == 1
 
@@ -168,14 +168,14 @@ async def test_what_vanishes_at_rest_is_noticed_though_its_row_is_not_read(datab
             await here.until_phase("demo", Phase.RUNNING)
         assert not (await here.controller_store.load_due(here.hold())).workspaces
         async with running(here.controller):
-            await until(lambda: here.controller._attention._at_rest)
+            await until(lambda: here.controller._resting._at_rest)
             del here.world.containers[created.id]
             again = await here.until("demo", lambda seen: seen.revision == 2 and seen.phase is Phase.RUNNING)
         assert again.operation is Operation.NONE
 
 
 async def test_a_late_start_is_refused_though_the_successor_needed_nothing_of_the_provider(database_url: str) -> None:
-    """The wish turned meanwhile, so whoever took over had nothing to start and nothing to stop."""
+    """The wish changed meanwhile, so the successor had no container to start or stop."""
     async with control_plane(database_url, runs=False) as here:
         _, paused = await another(here, expiry_s=0.6)
         gate = here.world.interfere = FirstWaits("ensure_running")
@@ -212,7 +212,7 @@ async def test_more_than_one_look_can_bear_is_read_in_several(database_url: str,
             await here.until_phase(f"w-{number}", Phase.RUNNING)
         successor = await here.successor()
         async with running(successor):
-            await until(lambda: len(successor._attention._at_rest) >= 23, within_s=10)
+            await until(lambda: len(successor._resting._at_rest) >= 23, within_s=10)
             del here.world.containers[ids[7]]
             await here.until("w-7", lambda seen: seen.revision == 2 and seen.phase is Phase.RUNNING)
 
@@ -240,14 +240,14 @@ async def test_whoever_cannot_be_told_of_a_stop_holds_up_nobody_else(database_ur
 
 
 async def test_the_latch_holds_for_what_is_being_tried_again_and_stops_its_deadline(database_url: str) -> None:
-    """Three are in the middle of retries when everything disappears."""
+    """Three workspaces are being retried when all resources disappear."""
 
     async def refuse(verb: str, _workspace_id: str) -> None:
         if verb == "ensure_running":
             raise Failed(Code.CONTAINER_START_FAILED, "no room")
 
     slow = replace(FAST, retry_base_s=0.6, retry_cap_s=0.6, max_retries=50, timeouts_s=dict.fromkeys(Operation, 2.5))
-    async with control_plane(database_url, knobs=slow) as here:
+    async with control_plane(database_url, tuning=slow) as here:
         for number in range(6):
             await here.wishes.create(here.user, name=f"w-{number}", desired_state=Wish.STANDBY)
         for number in range(6):

@@ -1,4 +1,5 @@
-"""Are users warned once before a stop, and no longer when it will not come? On a real PostgreSQL and a real Valkey."""
+"""Users are warned once before a stop, and the warning is withdrawn if the stop will not come. With a real PostgreSQL and
+Valkey."""
 
 import uuid
 from collections.abc import AsyncIterator, Sequence
@@ -13,7 +14,7 @@ from torpor.domain.records import Workspace
 from torpor.domain.sleep_warning import warning_s
 from torpor.domain.states import Wish
 from torpor.service.activity import use_reader
-from torpor.store.queries import FOR_SERVICE
+from torpor.store.queries import SERVICE_STORE
 from torpor.store.service_store import SleepWarning
 
 pytestmark = pytest.mark.anyio
@@ -28,7 +29,7 @@ async def night(database_url: str, redis_url: str) -> AsyncIterator[IdleStage]:
 
 
 async def remembers(night: IdleStage) -> None:
-    """The bus has not forgotten anything for a day."""
+    """The bus has recorded use for a day."""
     await night.activity.memory_s()
     kept = (await night.bus.ask(("GET", "torpor:memory")))[0].decode()
     since, run = kept.split(" ", 1)
@@ -97,7 +98,7 @@ async def test_a_hold_takes_the_warning_back_at_once_and_its_end_is_warned_of(ni
     await remembers(night)
     await night.using.hold(night.user, ada, reason="a short test", seconds=250)
     await night.watch.do(TERM)
-    assert 240 < (await left_s(night, ada) or 0) < 251, "its end is all that keeps it awake"
+    assert 240 < (await left_s(night, ada) or 0) < 251, "only the lease keeps it awake"
     await night.using.hold(night.user, ada, reason="kept awake for 1 hour", seconds=3600)
     assert (await night.look(ada)).sleeps_at is None
     await night.watch.do(TERM)
@@ -136,7 +137,7 @@ async def test_a_bus_that_lost_its_memory_warns_of_nothing(night: IdleStage) -> 
     await night.bus.ask(("FLUSHALL",))
     await night.set(eve, "sleeps_at = NULL")
     await night.watch.do(TERM)
-    assert (await night.look(ada)).sleeps_at is None, "who is connected has not had the time to say so"
+    assert (await night.look(ada)).sleeps_at is None, "open connections are not reported yet"
     assert (await night.look(eve)).sleeps_at is None
 
 
@@ -192,7 +193,7 @@ async def test_the_watch_comes_early_for_a_warning_and_while_one_stands(night: I
     await night.set(ada, was_used(TTL_S - 301))
     assert await night.watch.do(TERM) == shortest_s
     await night.set(ada, was_used(TTL_S - 200))
-    assert await night.watch.do(TERM) == shortest_s, "whether it is used again is to be seen soon"
+    assert await night.watch.do(TERM) == shortest_s, "new use must be detected soon"
     await night.set(ada, "last_access_at = now()")
     assert await night.watch.do(TERM) == interval_s
 
@@ -214,6 +215,6 @@ async def test_the_database_and_the_rule_agree_on_when_to_warn(night: IdleStage,
 async def test_the_next_one_is_found_by_the_index(night: IdleStage) -> None:
     await night.owner.execute("SET enable_seqscan = off")
     await night.owner.execute("SET enable_bitmapscan = off")
-    plan = "\n".join(row[0] for row in await night.owner.fetch(f"EXPLAIN {FOR_SERVICE['next_standby_due']}"))
+    plan = "\n".join(row[0] for row in await night.owner.fetch(f"EXPLAIN {SERVICE_STORE['next_standby_due']}"))
     assert "workspaces_standby_due" in plan
     assert "Sort" not in plan

@@ -1,4 +1,4 @@
-"""Do owners get their slots, and is none lost when an effect is cancelled?"""
+"""Owners get their slots, and no slot is lost when an effect is canceled."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -7,8 +7,7 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 
 from tests.support.waiting import until
-from torpor.control.running_effects import LANE_OF, SLOTS_PER_PARALLEL, Lane
-from torpor.control.slots import Slots
+from torpor.control.slots import POOL_OF, SLOTS_PER_PARALLEL, SlotPool, Slots
 from torpor.domain.effects import Effect
 from torpor.loops import stop
 
@@ -16,7 +15,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Work:
-    """Effects of owners, each of which keeps its slot until it is ended."""
+    """Effects of owners; each keeps its slot until the test ends it."""
 
     def __init__(self, capacity: int) -> None:
         self.slots = Slots(capacity)
@@ -25,7 +24,7 @@ class Work:
         self.ends: dict[str, asyncio.Event] = {}
 
     async def begin(self, *names: str) -> None:
-        """The owner is what stands before the dash."""
+        """The owner is the part before the dash."""
         for name in names:
             self.ends[name] = asyncio.Event()
             self.tasks[name] = asyncio.create_task(self._work(name))
@@ -123,5 +122,5 @@ async def test_one_that_is_cancelled_at_work_gives_its_slot_back() -> None:
 
 
 def test_every_effect_has_a_lane_and_every_lane_has_slots() -> None:
-    assert set(LANE_OF) == set(Effect.__args__)
-    assert set(SLOTS_PER_PARALLEL) == set(LANE_OF.values()) == set(Lane)
+    assert set(POOL_OF) == set(Effect.__args__)
+    assert set(SLOTS_PER_PARALLEL) == set(POOL_OF.values()) == set(SlotPool)

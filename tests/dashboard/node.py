@@ -1,4 +1,4 @@
-"""Which Node runs the dashboard's pure parts in tests?"""
+"""Run Node for tests of the dashboard."""
 
 import subprocess
 import sysconfig

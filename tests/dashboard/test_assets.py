@@ -1,4 +1,4 @@
-"""Is everything that the dashboard names there, and does nothing in it need more than its own origin?"""
+"""The served files of the dashboard are complete and come from one origin."""
 
 import gzip
 import os
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from torpor.dashboard.assets import ASKED_AGAIN, BUILT, FILES, HEADERS, NEVER_CHANGES, PAGES, asset, read
+from torpor.dashboard.assets import BUILT, FILES, HEADERS, NEVER_CHANGES, PAGES, REVALIDATED, asset, read
 
 HASHED = re.compile(r"/page/hashed/[\w-]+-[\w-]{8}\.(js|css)")
 
@@ -26,7 +26,7 @@ def text(path: str) -> str:
     return found.body.decode()
 
 
-def named_by_the_page() -> list[str]:
+def referenced_by_the_page() -> list[str]:
     return re.findall(r'(?:src|href)="([^"]+)"', text("/"))
 
 
@@ -39,11 +39,11 @@ def named_by_the_page() -> list[str]:
         ("/favicon.ico", "image/svg+xml"),
     ],
 )
-def test_each_file_has_its_type_and_is_asked_for_again(path: str, content_type: str) -> None:
+def test_each_file_has_its_type_and_is_revalidated(path: str, content_type: str) -> None:
     found = asset(path)
     assert found is not None
     assert found.content_type == content_type
-    assert found.cache_control == ASKED_AGAIN
+    assert found.cache_control == REVALIDATED
     assert re.fullmatch(r'"[0-9a-f]{32}"', found.etag)
 
 
@@ -88,21 +88,21 @@ def test_nothing_else_is_served(path: str) -> None:
     assert asset(path) is None
 
 
-def test_what_the_page_names_is_there_and_what_is_hashed_never_changes() -> None:
-    named = named_by_the_page()
+def test_files_that_the_page_references_exist_and_hashed_files_never_change() -> None:
+    named = referenced_by_the_page()
     assert len(named) >= 4
     for path in named:
         found = asset(path)
         assert found is not None, path
-        assert found.cache_control == (NEVER_CHANGES if HASHED.fullmatch(path) else ASKED_AGAIN), path
+        assert found.cache_control == (NEVER_CHANGES if HASHED.fullmatch(path) else REVALIDATED), path
     assert sum(HASHED.fullmatch(path) is not None for path in named) == 2
 
 
-def test_nothing_stands_inline_and_nothing_comes_from_elsewhere() -> None:
+def test_nothing_is_inline_and_nothing_comes_from_another_origin() -> None:
     page = text("/")
     assert not re.search(r"<script(?![^>]*\bsrc=)", page)
     assert not re.search(r"<style|\sstyle=|\son[a-z]+=|javascript:", page)
-    assert all(path.startswith("/page/") for path in named_by_the_page())
+    assert all(path.startswith("/page/") for path in referenced_by_the_page())
     for path in read(BUILT):
         assert not re.search(r"""(?:src|href|url|import|from)\s*[=("']+\s*(?:https?:)?//""", text(path)), path
     assert "default-src 'self'" in HEADERS["Content-Security-Policy"]
@@ -110,8 +110,8 @@ def test_nothing_stands_inline_and_nothing_comes_from_elsewhere() -> None:
     assert "data:" not in HEADERS["Content-Security-Policy"]
 
 
-def test_what_is_large_is_sent_packed_to_who_can_read_that() -> None:
-    (script,) = (path for path in named_by_the_page() if HASHED.fullmatch(path) and path.endswith(".js"))
+def test_a_large_file_is_compressed_for_clients_that_accept_it() -> None:
+    (script,) = (path for path in referenced_by_the_page() if HASHED.fullmatch(path) and path.endswith(".js"))
     found = asset(script)
     assert found is not None
     packed, headers = found.served(accept_encoding="gzip, br")
@@ -123,6 +123,6 @@ def test_what_is_large_is_sent_packed_to_who_can_read_that() -> None:
     assert "Content-Encoding" not in headers
 
 
-def test_without_a_build_the_page_says_so(tmp_path: Path) -> None:
+def test_the_page_reports_a_missing_build(tmp_path: Path) -> None:
     (only,) = read(tmp_path / "built").values()
     assert b"make setup" in only.body

@@ -1,4 +1,4 @@
-"""Does the dashboard work for somebody with a browser? In front of the real product."""
+"""The dashboard in a real browser, with the real product."""
 
 import json
 import re
@@ -43,7 +43,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Product]:
 
 @pytest.fixture
 def visit(browser: Browser, here: Product) -> Iterator[Callable[..., BrowserUser]]:
-    """Somebody who is not signed in yet."""
+    """A browser that is not signed in."""
     with ExitStack() as stack:
         yield lambda **context: stack.enter_context(browser_user(browser, f"http://localhost:{here.port}", **context))
 
@@ -62,7 +62,7 @@ def credentials(here: Product) -> tuple[str, str]:
 
 @pytest.fixture
 def made(here: Product) -> Iterator[Callable[..., str]]:
-    """A workspace for this test alone, gone after it."""
+    """A workspace for one test, purged after it."""
     names: list[str] = []
 
     def make(name: str, *words: str) -> str:
@@ -75,10 +75,10 @@ def made(here: Product) -> Iterator[Callable[..., str]]:
         here.run("delete", name, "--purge", "--wait")
 
 
-# ── the door ──
+# ── sign-in ──
 
 
-def test_the_door_says_no_and_why_and_yes(visit: Callable[..., BrowserUser], here: Product) -> None:
+def test_a_wrong_password_is_refused_and_a_right_one_accepted(visit: Callable[..., BrowserUser], here: Product) -> None:
     username, password = credentials(here)
     sitting = visit()
     sitting.page.goto(f"{sitting.url}/account")
@@ -87,20 +87,20 @@ def test_the_door_says_no_and_why_and_yes(visit: Callable[..., BrowserUser], her
     expect(sitting.page.get_by_role("alert")).to_be_visible()
     expect(sitting.page.get_by_label("Password")).to_have_value("")
     sitting.sign_in(username, password)
-    # Where they wanted to go.
-    expect(sitting.page.get_by_role("heading", name="Signed in at")).to_be_visible()
+    # The page that was requested before the sign-in.
+    expect(sitting.page.get_by_role("heading", name="Sessions")).to_be_visible()
     sitting.page.reload()
-    expect(sitting.page.get_by_role("heading", name="Signed in at")).to_be_visible()
+    expect(sitting.page.get_by_role("heading", name="Sessions")).to_be_visible()
 
 
-def test_another_origin_is_never_gone_on_to(visit: Callable[..., BrowserUser], here: Product) -> None:
+def test_sign_in_does_not_lead_to_another_origin(visit: Callable[..., BrowserUser], here: Product) -> None:
     sitting = visit()
     sitting.enter(*credentials(here), path="/?next=https%3A%2F%2Fevil.example%2F")
-    expect(sitting.page.get_by_role("heading", name="Workspaces")).to_be_visible()
+    expect(sitting.page.get_by_role("heading", name="Workspaces", exact=True)).to_be_visible()
     assert sitting.page.url.startswith(sitting.url)
 
 
-def test_with_a_provider(visit: Callable[..., BrowserUser]) -> None:
+def test_sign_in_with_a_provider(visit: Callable[..., BrowserUser]) -> None:
     sitting = visit()
     sitting.page.goto(f"{sitting.url}/activity")
     sitting.page.get_by_role("link", name="Continue with the office").click()
@@ -109,68 +109,70 @@ def test_with_a_provider(visit: Callable[..., BrowserUser]) -> None:
     ).first.click()
     expect(sitting.page.get_by_role("heading", name="Activity")).to_be_visible()
     expect(sitting.page.get_by_role("button", name="grace")).to_be_visible()
-    # Nobody but administrators sees what is theirs.
+    # Only administrators see the other pages.
     expect(sitting.page.get_by_role("navigation", name="Pages").get_by_role("link")).to_have_text(["Workspaces", "Activity"])
     sitting.page.goto(f"{sitting.url}/users")
-    expect(sitting.page.get_by_role("heading", name="There is no such page")).to_be_visible()
+    expect(sitting.page.get_by_role("heading", name="Page not found")).to_be_visible()
 
 
 # ── the list ──
 
 
-def test_the_list_lives(admin: BrowserUser, here: Product, made: Callable[..., str]) -> None:
-    expect(admin.page.get_by_text("Nothing sleeps here yet")).to_be_visible()
+def test_the_list_follows_changes(admin: BrowserUser, here: Product, made: Callable[..., str]) -> None:
+    expect(admin.page.get_by_text("No workspaces yet")).to_be_visible()
     made("one")
     admin.see("one", "RUNNING")
     assert admin.buttons("one") == ["open", "stop", "archive"]
-    expect(admin.page.locator(".room")).to_contain_text("1 of your 3 places")
+    expect(admin.page.locator(".subtitle")).to_contain_text("1 of 3 running")
     here.ok("archive", "one")
-    expect(admin.row("one").locator(".moving")).to_be_visible()
+    expect(admin.row("one").locator(".phase")).to_contain_text(re.compile("Stopping|Archiving"))
     admin.see("one", "ARCHIVED")
     assert admin.buttons("one") == ["open", "start"]
     admin.row("one").get_by_role("button", name="Start one").click()
     admin.see("one", "RUNNING")
 
 
-def test_it_finds_back_by_itself_and_has_missed_nothing(admin: BrowserUser, here: Product, made: Callable[..., str]) -> None:
+def test_the_page_reconnects_and_shows_what_changed_meanwhile(
+    admin: BrowserUser, here: Product, made: Callable[..., str]
+) -> None:
     made("steady")
     admin.see("steady", "RUNNING")
     here.stop()
     expect(admin.page.get_by_text("reconnecting…")).to_be_visible()
     admin.row("steady").get_by_role("button", name="Stop steady").click()
-    expect(admin.row("steady").get_by_role("alert")).to_contain_text("does not answer")
+    expect(admin.row("steady").get_by_role("alert")).to_contain_text("does not respond")
     admin.picture("reconnecting")
     here.up()
     here.ok("stop", "steady", "--wait")
     expect(admin.page.get_by_text("reconnecting…")).to_have_count(0, timeout=SEEN_WITHIN_MS)
     admin.see("steady", "STANDBY")
-    admin.row("steady").get_by_role("button", name="Dismiss this message").click()
+    admin.row("steady").get_by_role("button", name="Dismiss").click()
     expect(admin.row("steady").get_by_role("alert")).to_have_count(0)
 
 
-def test_a_refusal_is_told_where_it_happened(admin: BrowserUser, here: Product, made: Callable[..., str]) -> None:
+def test_an_error_is_shown_in_the_row_of_the_action(admin: BrowserUser, here: Product, made: Callable[..., str]) -> None:
     made("sleeper")
     here.ok("stop", "sleeper", "--wait")
     for name in ("busy-1", "busy-2", "busy-3"):
         made(name, "--template", "command", "--", *SERVE_HOME)
     admin.row("sleeper").get_by_role("button", name="Start sleeper").click()
-    expect(admin.row("sleeper").get_by_role("alert")).to_contain_text("3 are allowed")
+    expect(admin.row("sleeper").get_by_role("alert")).to_contain_text("the limit is 3")
     assert admin.buttons("sleeper") == ["open", "start", "archive"]
 
 
-def test_deleted_and_brought_back(admin: BrowserUser, here: Product, made: Callable[..., str]) -> None:
+def test_delete_and_undelete(admin: BrowserUser, here: Product, made: Callable[..., str]) -> None:
     made("phoenix")
     admin.row("phoenix").get_by_role("link", name="phoenix", exact=True).click()
     delete = admin.page.get_by_role("button", name="Delete phoenix")
     dialog = admin.page.get_by_role("dialog")
     delete.click()
-    expect(dialog.get_by_role("button", name="Keep it")).to_be_focused()
+    expect(dialog.get_by_role("button", name="Cancel")).to_be_focused()
     admin.picture("delete")
     admin.page.keyboard.press("Escape")
     expect(dialog).to_have_count(0)
     expect(delete).to_be_focused()
     delete.click()
-    dialog.get_by_role("button", name="Keep it").click()
+    dialog.get_by_role("button", name="Cancel").click()
     expect(dialog).to_have_count(0)
     assert here.show("phoenix")["desired_state"] == "RUNNING"
     delete.click()
@@ -180,14 +182,14 @@ def test_deleted_and_brought_back(admin: BrowserUser, here: Product, made: Calla
     admin.go("Workspaces")
     expect(admin.row("phoenix")).to_have_count(0)
     admin.page.get_by_text("Deleted workspaces").click()
-    admin.page.get_by_role("button", name="Bring back phoenix").first.click()
+    admin.page.get_by_role("button", name="Undelete phoenix").first.click()
     admin.see("phoenix", "ARCHIVED")
 
 
-# ── a new one ──
+# ── create ──
 
 
-def test_creating(admin: BrowserUser, made: Callable[..., str]) -> None:
+def test_create(admin: BrowserUser, made: Callable[..., str]) -> None:
     made("taken")
     admin.page.get_by_role("button", name="New workspace").click()
     dialog = admin.page.get_by_role("dialog")
@@ -200,7 +202,7 @@ def test_creating(admin: BrowserUser, made: Callable[..., str]) -> None:
     dialog.locator("input[value=command]").check()
     dialog.get_by_label("Command", exact=True).fill("""sh -c 'oops""")
     dialog.get_by_role("button", name="Create").click()
-    expect(dialog.get_by_role("alert")).to_contain_text("not closed")
+    expect(dialog.get_by_role("alert")).to_contain_text("unclosed quote")
     dialog.get_by_label("Command", exact=True).fill("""sh -c 'exec python3 -m http.server --bind 127.0.0.1 $PORT'""")
     admin.picture("create")
     with admin.page.expect_response("**/api/v1/workspaces") as answered:
@@ -211,14 +213,14 @@ def test_creating(admin: BrowserUser, made: Callable[..., str]) -> None:
     admin.see("quoted", "RUNNING")
     admin.page.get_by_role("button", name="Delete quoted").click()
     dialog.get_by_label("Purge").check()
-    dialog.get_by_role("button", name="Purge it").click()
+    dialog.get_by_role("button", name="Purge").click()
     expect(dialog).to_have_count(0)
 
 
-# ── its page ──
+# ── workspace page ──
 
 
-def test_the_page_of_one(admin: BrowserUser, here: Product, made: Callable[..., str]) -> None:
+def test_the_workspace_page(admin: BrowserUser, here: Product, made: Callable[..., str]) -> None:
     made(
         "whole",
         "--template",
@@ -233,29 +235,42 @@ def test_the_page_of_one(admin: BrowserUser, here: Product, made: Callable[..., 
     admin.page.goto(f"{admin.url}/workspaces/whole")
     admin.see("whole", "RUNNING")
     page = admin.page
+    expect(page.locator(".status-line")).to_contain_text(re.compile(r"Running.*(stops|in use|busy)"))
+    connect = page.get_by_role("region", name="Connect")
+    expect(connect).to_contain_text(f"http://whole.localhost:{here.port}")
+    expect(connect).to_contain_text("torpor shell whole")
+    expect(connect.get_by_role("link", name="Shell")).to_be_visible()
+    cards = page.locator(".card h2").all_inner_texts()
+    assert cards[:2] == ["Connect", "What you can do"]
+    for plot in ("CPU", "Memory"):
+        shown = page.locator(f'[data-plot="{plot}"]')
+        expect(shown).not_to_have_attribute("data-points", "0", timeout=60_000)
+
+    expect(page.locator(".conditions")).to_have_count(0)
+    page.get_by_text("Details", exact=False).first.click()
     expect(page.locator(".summary")).to_have_text("whole is running.")
-    expect(page.get_by_role("img", name=re.compile("Sleep chart: .*awake for"))).to_be_visible()
+    expect(page.get_by_role("img", name=re.compile("Status chart: .*running for"))).to_be_visible()
     expect(page.locator(".history li")).to_have_count(6)
-    expect(page.get_by_text("Last proven restorable")).to_be_visible()
+    expect(page.get_by_text("Last verified")).to_be_visible()
     expect(page.locator(".conditions li[data-status=True]")).to_have_count(4)
 
     page.get_by_role("region", name="Log").get_by_role("button", name="Show").click()
     expect(page.get_by_role("log")).to_contain_text("it says hello")
 
-    page.get_by_role("button", name="Hold awake").click()
-    page.get_by_label("Why").fill("a long build")
-    page.get_by_role("button", name="Hold", exact=True).click()
-    expect(page.get_by_role("region", name="Holds")).to_contain_text("a long build")
+    page.get_by_role("region", name="Keep awake").get_by_role("button", name="Keep awake").click()
+    page.get_by_label("Reason").fill("a long build")
+    page.get_by_role("region", name="Keep awake").get_by_role("button", name="Keep awake").click()
+    expect(page.get_by_role("region", name="Keep awake")).to_contain_text("a long build")
     assert [one["reason"] for one in json.loads(here.ok("hold", "whole", "--json"))["items"]] == ["a long build"]
-    page.get_by_role("button", name="End the hold: a long build").click()
-    expect(page.get_by_role("region", name="Holds")).to_contain_text("Nothing holds it awake")
+    page.get_by_role("button", name="Stop keeping awake: a long build").click()
+    expect(page.get_by_role("region", name="Keep awake")).to_contain_text("goes to sleep when it is not in use")
 
-    page.get_by_role("region", name="Details").get_by_role("button", name="Change").click()
+    page.get_by_role("region", name="Settings").get_by_role("button", name="Change").click()
     dialog = page.get_by_role("dialog")
-    dialog.get_by_label("Sleeps after").fill("soon")
+    dialog.get_by_label("Stop after").fill("soon")
     dialog.get_by_role("button", name="Save").click()
     expect(dialog.get_by_role("alert")).to_contain_text("soon")
-    dialog.get_by_label("Sleeps after").fill("1 h 30 min")
+    dialog.get_by_label("Stop after").fill("1 h 30 min")
     dialog.get_by_label("Name", exact=True).fill("renamed")
     dialog.get_by_role("button", name="Save").click()
     expect(page.get_by_role("heading", name="renamed", level=1)).to_be_visible()
@@ -264,25 +279,25 @@ def test_the_page_of_one(admin: BrowserUser, here: Product, made: Callable[..., 
     here.ok("delete", "renamed", "--purge", "--wait")
 
 
-def test_one_that_is_not_there(admin: BrowserUser) -> None:
-    admin.page.goto(f"{admin.url}/workspaces/unheard-of")
-    expect(admin.page.get_by_role("heading", name="There is no workspace unheard-of")).to_be_visible()
+def test_a_workspace_that_does_not_exist(admin: BrowserUser) -> None:
+    admin.page.goto(f"{admin.url}/workspaces/missing")
+    expect(admin.page.get_by_role("heading", name="Workspace “missing” not found")).to_be_visible()
     admin.page.get_by_role("button", name="All workspaces").click()
-    expect(admin.page.get_by_role("heading", name="Workspaces")).to_be_visible()
+    expect(admin.page.get_by_role("heading", name="Workspaces", exact=True)).to_be_visible()
 
 
-# ── people ──
+# ── users ──
 
 
 def test_a_token_is_shown_once_and_works_until_it_is_revoked(admin: BrowserUser) -> None:
     admin.page.goto(f"{admin.url}/account")
-    admin.page.get_by_role("button", name="New token").click()
+    admin.page.get_by_role("button", name="New API token").click()
     dialog = admin.page.get_by_role("dialog")
-    dialog.get_by_label("What it is for").fill("a test")
+    dialog.get_by_label("Label").fill("a test")
     admin.picture("token")
-    dialog.get_by_role("button", name="Make it").click()
+    dialog.get_by_role("button", name="Create").click()
     secret = dialog.locator("code[data-secret]").inner_text()
-    dialog.get_by_role("button", name="I have kept it").click()
+    dialog.get_by_role("button", name="Done").click()
     expect(admin.page.get_by_text(secret)).to_have_count(0)
 
     def answered() -> int:
@@ -297,20 +312,20 @@ def test_a_token_is_shown_once_and_works_until_it_is_revoked(admin: BrowserUser)
     assert answered() == 401
 
 
-def test_a_deactivated_user_is_out_at_once(admin: BrowserUser, visit: Callable[..., BrowserUser]) -> None:
+def test_a_deactivated_user_is_signed_out_at_once(admin: BrowserUser, visit: Callable[..., BrowserUser]) -> None:
     admin.go("Users")
     admin.page.get_by_role("button", name="New user").click()
     dialog = admin.page.get_by_role("dialog")
     dialog.get_by_label("Username").fill("carol")
     dialog.get_by_label("Password").fill("a long enough password")
-    dialog.get_by_label("May run at once").fill("1")
+    dialog.get_by_label("Limit of running workspaces").fill("1")
     dialog.get_by_role("button", name="Create").click()
     expect(admin.page.locator('[data-user="carol"]')).to_be_visible()
     carol = visit()
     carol.enter("carol", "a long enough password")
-    expect(carol.page.locator(".room")).to_contain_text("0 of your 1 places")
+    expect(carol.page.locator(".subtitle")).to_contain_text("0 of 1 running")
     admin.page.get_by_role("button", name="Change carol").click()
-    dialog.get_by_label("May come in").uncheck()
+    dialog.get_by_label("Active").uncheck()
     dialog.get_by_role("button", name="Save").click()
     expect(admin.page.locator('[data-user="carol"]')).to_contain_text("deactivated")
     expect(carol.page.get_by_role("alert")).to_contain_text("Your session has ended")
@@ -326,58 +341,58 @@ def test_changing_the_password_ends_the_other_sessions(
     for old, new in ((password, "another long password"), ("another long password", password)):
         admin.page.get_by_label("Old password").fill(old)
         admin.page.get_by_label("New password").fill(new)
-        admin.page.get_by_role("button", name="Change the password").click()
-        expect(admin.page.get_by_text("Everywhere else you are signed out")).to_be_visible()
+        admin.page.get_by_role("button", name="Change password").click()
+        expect(admin.page.get_by_text("Your other sessions have ended")).to_be_visible()
         expect(admin.page.get_by_label("Old password")).to_have_value("")
     expect(other.page.get_by_label("Username")).to_be_visible()
 
 
-def test_a_changed_password_ends_tokens_if_that_is_wished(visit: Callable[..., BrowserUser], here: Product) -> None:
+def test_a_password_change_can_revoke_tokens(visit: Callable[..., BrowserUser], here: Product) -> None:
     done = here.run("users", "create", "dora", stdin=b"a long enough password\n")
     assert done.returncode == 0, done.stderr
     dora = visit()
     dora.enter("dora", "a long enough password", "/account")
-    dora.page.get_by_role("button", name="New token").click()
+    dora.page.get_by_role("button", name="New API token").click()
     dialog = dora.page.get_by_role("dialog")
-    dialog.get_by_label("What it is for").fill("a test")
-    dialog.get_by_role("button", name="Make it").click()
-    dialog.get_by_role("button", name="I have kept it").click()
+    dialog.get_by_label("Label").fill("a test")
+    dialog.get_by_role("button", name="Create").click()
+    dialog.get_by_role("button", name="Done").click()
     expect(dora.page.get_by_role("button", name="Revoke a test")).to_be_visible()
     dora.page.get_by_label("Old password").fill("a long enough password")
     dora.page.get_by_label("New password").fill("another long password")
-    dora.page.get_by_label("End my tokens as well").check()
-    dora.page.get_by_role("button", name="Change the password").click()
-    expect(dora.page.get_by_text("no token of yours is good any more")).to_be_visible()
+    dora.page.get_by_label("Revoke my API tokens").check()
+    dora.page.get_by_role("button", name="Change password").click()
+    expect(dora.page.get_by_text("your API tokens are revoked")).to_be_visible()
     expect(dora.page.get_by_role("button", name="Revoke a test")).to_have_count(0)
 
 
-def test_what_is_seen_is_said(admin: BrowserUser, made: Callable[..., str], here: Product) -> None:
-    expect(admin.page.locator(".room")).to_contain_text("places to run")
+def test_changes_are_announced_to_screen_readers(admin: BrowserUser, made: Callable[..., str], here: Product) -> None:
+    expect(admin.page.locator(".subtitle")).to_contain_text("running")
     made("heard")
-    expect(admin.page.locator(".unseen[role=status]")).to_have_text("heard: Awake.", timeout=SEEN_WITHIN_MS)
+    expect(admin.page.locator(".unseen[role=status]")).to_have_text("heard: Running.", timeout=SEEN_WITHIN_MS)
     here.ok("stop", "heard", "--wait")
-    expect(admin.page.locator(".unseen[role=status]")).to_have_text("heard: Asleep.", timeout=SEEN_WITHIN_MS)
+    expect(admin.page.locator(".unseen[role=status]")).to_have_text("heard: Stopped.", timeout=SEEN_WITHIN_MS)
 
 
-def test_what_was_done_is_told(admin: BrowserUser, made: Callable[..., str]) -> None:
+def test_the_activity_page(admin: BrowserUser, made: Callable[..., str]) -> None:
     made("watched")
     admin.go("Activity")
-    admin.page.get_by_label("To this workspace").fill("watched")
+    admin.page.get_by_label("Filter by workspace").fill("watched")
     admin.page.keyboard.press("Enter")
     expect(admin.page.locator(".audit li")).to_have_count(1)
     expect(admin.page.locator(".audit li")).to_contain_text("created watched")
 
 
-def test_the_system(admin: BrowserUser, made: Callable[..., str]) -> None:
+def test_the_system_page(admin: BrowserUser, made: Callable[..., str]) -> None:
     made("runner")
     admin.go("System")
-    expect(admin.page.get_by_role("region", name="Who runs what")).to_contain_text("runner")
+    expect(admin.page.get_by_role("region", name="Running workspaces")).to_contain_text("runner")
     expect(admin.page.get_by_role("region", name="Controllers")).to_contain_text("leader")
     expect(admin.page.get_by_role("region", name="Health")).to_contain_text("ready")
-    expect(admin.page.get_by_role("region", name="Archives that nobody needs")).to_contain_text("kept")
+    expect(admin.page.get_by_role("region", name="Garbage collection")).to_contain_text("kept")
 
 
-# ── for everybody ──
+# ── accessibility and layout ──
 
 
 def test_the_keyboard_is_enough(visit: Callable[..., BrowserUser], here: Product, made: Callable[..., str]) -> None:
@@ -398,7 +413,7 @@ def test_the_keyboard_is_enough(visit: Callable[..., BrowserUser], here: Product
     expect(dialog.get_by_label("Name", exact=True)).to_be_focused()
     for _ in range(12):
         press("Tab")
-        # Never behind the dialog; the browser's own bar may have its turn.
+        # Never behind the dialog; the focus may be in the browser's own toolbar.
         assert sitting.page.evaluate(
             "document.activeElement === document.body || document.activeElement.closest('dialog') !== null"
         )
@@ -407,7 +422,7 @@ def test_the_keyboard_is_enough(visit: Callable[..., BrowserUser], here: Product
     press("Tab")
     expect(sitting.row("one").get_by_role("link", name="one", exact=True)).to_be_focused()
     outline = sitting.page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
-    assert outline == "solid", "where the keyboard is can be seen"
+    assert outline == "solid", "the focus is visible"
 
 
 def test_the_theme_is_chosen_and_kept(visit: Callable[..., BrowserUser], here: Product) -> None:
@@ -415,12 +430,12 @@ def test_the_theme_is_chosen_and_kept(visit: Callable[..., BrowserUser], here: P
     sitting.enter(*credentials(here))
     ground = "getComputedStyle(document.documentElement).backgroundColor"
     light = sitting.page.evaluate(ground)
-    sitting.page.get_by_role("button", name="Colours: as the system has them").click()
-    sitting.page.get_by_role("button", name="Colours: light").click()
+    sitting.page.get_by_role("button", name="Theme: system").click()
+    sitting.page.get_by_role("button", name="Theme: light").click()
     dark = sitting.page.evaluate(ground)
     assert dark != light
     sitting.page.reload()
-    expect(sitting.page.get_by_role("button", name="Colours: dark")).to_be_visible()
+    expect(sitting.page.get_by_role("button", name="Theme: dark")).to_be_visible()
     assert sitting.page.evaluate(ground) == dark
 
 
@@ -430,8 +445,8 @@ NAMELESS = """[...document.querySelectorAll("button, a, input, select, summary, 
 
 
 @pytest.fixture(scope="module")
-def furnished(here: Product) -> None:
-    """A little of everything. Only for the last tests here: it stays."""
+def examples(here: Product) -> None:
+    """Workspaces in several states. Only for the last tests of this module: they are not removed."""
     for name in ("notebooks", "thesis-2024-with-a-rather-long-name-1234", "playground"):
         here.ok("create", name, "--wait")
     here.ok("archive", "notebooks", "--wait")
@@ -443,31 +458,35 @@ def furnished(here: Product) -> None:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1180])
-@pytest.mark.usefixtures("furnished")
-def test_how_it_looks(visit: Callable[..., BrowserUser], here: Product, scheme: str, width: int) -> None:
+@pytest.mark.usefixtures("examples")
+def test_the_layout_of_every_page(visit: Callable[..., BrowserUser], here: Product, scheme: str, width: int) -> None:
     sitting = visit(color_scheme=scheme, viewport={"width": width, "height": 820}, reduced_motion="reduce")
     named = f"{scheme}-{width}"
     sitting.page.goto(sitting.url)
     expect(sitting.page.get_by_label("Username")).to_be_visible()
     expect(sitting.page.get_by_role("link", name="Continue with the office")).to_be_visible()
-    sitting.picture(f"door-{named}")
+    sitting.picture(f"sign-in-{named}")
     sitting.sign_in(*credentials(here))
     sitting.see("broken", "ERROR")
-    expect(sitting.page.locator(".room")).to_contain_text("places")
+    expect(sitting.page.locator(".subtitle")).to_contain_text("running")
     for name, path, settled in (
         ("list", "/", "Deleted workspaces"),
-        ("workspace", "/workspaces/notebooks", "Last proven restorable"),
-        ("error", "/workspaces/broken", "Forget the error"),
-        ("account", "/account", "this one"),
+        ("workspace", "/workspaces/notebooks", "What you can do"),
+        ("error", "/workspaces/broken", "Clear the error"),
+        ("account", "/account", "this session"),
         ("activity", "/activity", "signed in"),
         ("users", "/users", "administrator"),
-        ("system", "/system", "would be free"),
+        ("system", "/system", "to free"),
     ):
         sitting.page.goto(sitting.url + path)
         expect(sitting.page.get_by_text(settled).first).to_be_visible()
         expect(sitting.page.locator(".waiting")).to_have_count(0)
         sitting.picture(f"{name}-{named}")
-        assert sitting.fits(), f"{path} runs out at the side"
+        assert sitting.fits(), f"{path} is too wide"
+        if sitting.page.locator(".details").count():
+            sitting.page.locator(".details > summary").click()
+            expect(sitting.page.locator(".history")).to_be_visible()
+            assert sitting.fits(), f"{path} with details is too wide"
         assert sitting.page.evaluate(NAMELESS) == [], path
     sitting.page.goto(sitting.url)
     sitting.page.get_by_role("button", name="New workspace").click()

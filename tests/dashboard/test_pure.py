@@ -1,11 +1,11 @@
-"""Do the dashboard's pure parts do what they say? Their tests are TypeScript, beside this file in pure/."""
+"""Run the TypeScript tests of the dashboard in pure/."""
 
 from pathlib import Path
 
 from tests.dashboard.node import node
 
 
-def test_the_pure_parts() -> None:
+def test_the_typescript_tests_pass() -> None:
     files = sorted(str(file) for file in (Path(__file__).parent / "pure").glob("*.test.ts"))
     assert len(files) >= 5
     done = node("--test", *files)

@@ -1,4 +1,4 @@
-"""Is each deed allowed to exactly those who are near enough, and to tokens that were made for it?"""
+"""Each action is allowed to exactly the users with enough access, and to tokens with the scope."""
 
 from dataclasses import replace
 from itertools import pairwise

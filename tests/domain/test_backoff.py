@@ -1,4 +1,4 @@
-"""Does the wait double, stay under its cap, and scatter a crowd?"""
+"""The wait doubles, stays below its cap, and varies between workspaces."""
 
 import pytest
 from hypothesis import given

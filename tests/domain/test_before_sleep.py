@@ -1,4 +1,4 @@
-"""Is a command before an automatic stop accepted exactly when it can be run?"""
+"""A command before an automatic stop is accepted exactly if it can be run."""
 
 import pytest
 
@@ -27,8 +27,8 @@ def test_what_can_be_run_is_accepted(words: tuple[str, ...] | None) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("",), "names no program"),
-        (("", "stash"), "names no program"),
+        (("",), "has no program"),
+        (("", "stash"), "has no program"),
         (("git", "st\0ash"), "NUL"),
         (("x" * (LONGEST_BEFORE_SLEEP_BYTES + 1),), "4097 bytes; at most 4096"),
         (("é" * LONGEST_BEFORE_SLEEP_BYTES,), "8192 bytes"),

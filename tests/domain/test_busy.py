@@ -1,4 +1,4 @@
-"""Which work of its processes keeps a workspace awake?"""
+"""Commands in a terminal and CPU use keep a workspace awake."""
 
 from torpor.domain.busy import CPU_WINDOW_S, Foreground, Work, WorkHistory, busy_with, cpu_share, with_observation
 
@@ -7,7 +7,7 @@ LOOK_S = 10.0
 
 
 def seen(*works: Work) -> tuple[WorkHistory, Work, float]:
-    """The history of these, one look after the other."""
+    """The history of these, one check after the other."""
     history = WorkHistory()
     for number, work in enumerate(works):
         history = with_observation(history, work, number * LOOK_S)
@@ -62,7 +62,7 @@ def test_more_than_five_percent_of_a_core_over_a_minute_are_busy() -> None:
 
 
 def test_cpu_counts_from_the_first_look_and_is_forgotten_after_a_minute() -> None:
-    assert busy(*using(1000, 1000.1)) is None, "what was used before the first look is not known to be recent"
+    assert busy(*using(1000, 1000.1)) is None, "CPU time before the first check may be old"
     assert busy(*using(0, 4)) is not None
     assert busy(*using(0, *[4] * 6)) is not None
     assert busy(*using(0, *[4] * 8)) is None

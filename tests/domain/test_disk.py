@@ -1,4 +1,4 @@
-"""Below the reserve nothing is started or restored, and what waits goes on by itself."""
+"""Below the reserve no workspace is started or restored, and waiting workspaces continue automatically."""
 
 from dataclasses import replace
 
@@ -44,7 +44,7 @@ def test_no_reserve_and_no_disk_refuse_nothing() -> None:
 
 
 def test_a_shortage_has_the_same_words_while_the_free_space_changes_a_little() -> None:
-    """They are stored in every row that waits, on the disk that is full."""
+    """The message is stored in every waiting row, on the full disk."""
     told = {shortage(Disk("/d", mib << 20), GIB) for mib in range(900, 1000)}
     assert len(told) == 1
     assert "about 896 MiB free" in str(told)
@@ -109,13 +109,13 @@ def test_a_workspace_is_started_when_there_is_space_again() -> None:
     assert world.row.error is None
     told = explain(world.row, ())
     assert any("about 512 MiB free" in line for line in told.lines)
-    assert told.next_step == "a step towards RUNNING when there is enough free space"
+    assert told.next_step == "a step towards Running when there is enough free space"
     assert told.waiting_for is not None
 
     writes = world.writes
     world.pass_time(86_400)
     assert isinstance(world.tick(), WaitForSpace)
-    assert world.writes == writes, "a wait writes nothing to a full disk"
+    assert world.writes == writes, "a wait does not write to a full disk"
 
     world.disk = ROOMY
     world.run_until_rest()
@@ -174,7 +174,7 @@ def test_an_attempt_that_filled_the_disk_waits_for_space_and_is_not_given_up() -
     world.tick()
     world.tick()
     world.disk = FULL
-    world.tick()  # the report: it is to be tried again
+    world.tick()  # the report: the attempt is retried
     assert world.tick() == Turn(Operation.NONE)
     world.pass_time(86_400)
     until_it_waits(world)

@@ -1,4 +1,4 @@
-"""Does every error that the rules find carry what people need to look for its cause?"""
+"""Every error that the rules find has the context that users need to find its cause."""
 
 import pytest
 
@@ -31,7 +31,7 @@ def test_a_mismatch_says_what_was_expected_and_what_was_seen(
 
 def test_a_home_that_is_gone_is_data_lost_with_its_detail() -> None:
     row = workspace(phase=Phase.STANDBY, generation=1, home_seen=True)
-    for _ in range(2):  # confirmed by a second look
+    for _ in range(2):  # confirmed by a second observation
         verdict = judge(row, seen(), later(0))
         change = settle(row, verdict, plan(row, verdict, None, look()), look(), new_op_id="new", progress=None)
         assert change is not None
@@ -40,6 +40,6 @@ def test_a_home_that_is_gone_is_data_lost_with_its_detail() -> None:
     assert row.error.reason is Reason.DATA_LOST
     assert (row.error.context["archive_key"], row.error.context["detail"]) == (
         None,
-        "the home volume (generation 1) is gone",
+        "the home volume (generation 1) is missing",
     )
     assert (row.phase, row.previous_phase) == (Phase.ERROR, Phase.STANDBY)

@@ -1,4 +1,4 @@
-"""Does an event come back from the bus as it went there, and only to the installation that it is of?"""
+"""An event is the same after it passed the bus, and only its own installation reads it."""
 
 import json
 from datetime import UTC, datetime

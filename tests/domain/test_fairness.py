@@ -1,4 +1,4 @@
-"""Are slots shared fairly between owners?"""
+"""Owners share slots fairly."""
 
 from collections import Counter
 
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torpor.domain.fairness import Claim, most_of_one_owner, next_owner
 
 OWNERS = ("ada", "ben", "eve")
-# (owner, whether it asks for a slot or gives its oldest one back)
+# (owner, whether it requests a slot or returns its oldest one)
 ACTS = st.lists(st.tuples(st.sampled_from(OWNERS), st.booleans()), max_size=60)
 CAPACITIES = st.integers(min_value=1, max_value=8)
 
@@ -35,14 +35,14 @@ def test_a_free_slot_stays_free_for_other_owners() -> None:
 
 
 class Desk:
-    """Hands out slots as the rule says, and keeps the books."""
+    """Distributes slots by the rule, and records them."""
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
         self.running: Counter[str] = Counter()
         self.waiting: dict[str, list[int]] = {}
         self.turns: list[str] = []
-        """Who got a slot, in order."""
+        """The owners that got a slot, in order."""
         self.drawn = 0
 
     def ask(self, owner: str) -> None:
@@ -85,7 +85,7 @@ def test_never_too_many_never_all_for_one_and_no_slot_unused(capacity: int, acts
 def test_no_owner_without_a_slot_is_overtaken_twice_by_the_same(
     capacity: int, acts: list[tuple[str, bool]], given_back: list[str]
 ) -> None:
-    """However many tickets the others drew before. And once all slots were given back, it has one."""
+    """Independent of the number of tickets of other owners. After all slots were returned, it has one."""
     desk, late = Desk(capacity), "zoe"
     for owner, asks in acts:
         (desk.ask if asks else desk.give_back)(owner)

@@ -1,4 +1,4 @@
-"""Are a host's cookies its own, and does a redirect stay where it was meant to?"""
+"""Each host has its own cookies, and a redirect stays on its host."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Is nobody put to sleep who should not be, and everybody who should?"""
+"""Exactly the workspaces without a reason to stay awake are stopped."""
 
 import itertools
 from dataclasses import replace
@@ -44,7 +44,7 @@ def facts(row: Workspace, *, leases: tuple[WorkLease, ...] = (), bus: UseReport 
 
 
 def idle(**changes: Any) -> Workspace:
-    """Nothing keeps it where it is."""
+    """A workspace without a reason to stay awake."""
     times = {"last_access_at": LONG_AGO, "phase_changed_at": LONG_AGO, "wished_at": LONG_AGO}
     return workspace(**({"phase": Phase.RUNNING, "standby_ttl_s": TTL_S} | times | changes))
 
@@ -53,7 +53,7 @@ def sleeping(**changes: Any) -> Workspace:
     return idle(**({"phase": Phase.STANDBY, "desired_state": Wish.STANDBY, "archive_ttl_s": 1000} | changes))
 
 
-# What each reason to stay awake is made of, one at a time, for a workspace that runs.
+# The facts behind each reason to stay awake, for a running workspace.
 HINDRANCES: dict[AwakeReason, dict[str, Any]] = {
     AwakeReason.IN_TROUBLE: {"row": {"error": error(Reason.ACTION_FAILED)}},
     AwakeReason.UNDER_WAY: {"row": {"operation": Operation.STOPPING}},
@@ -73,7 +73,7 @@ def test_the_tables_are_total() -> None:
 
 
 @pytest.mark.parametrize(("phase", "wish"), list(itertools.product(Phase, Wish)))
-def test_only_what_is_where_it_is_wished_goes_down(phase: Phase, wish: Wish) -> None:
+def test_only_a_workspace_in_its_requested_state_has_an_automatic_step(phase: Phase, wish: Wish) -> None:
     row = idle(phase=phase, desired_state=wish, error=error(Reason.ACTION_FAILED) if phase is Phase.ERROR else None)
     expected = {(Phase.RUNNING, Wish.RUNNING): Wish.STANDBY, (Phase.STANDBY, Wish.STANDBY): Wish.ARCHIVED}.get((phase, wish))
     answer = decide(facts(row))
@@ -87,7 +87,7 @@ def test_only_what_is_where_it_is_wished_goes_down(phase: Phase, wish: Wish) -> 
 
 
 def test_every_combination_of_reasons_keeps_it_awake_and_none_does_not() -> None:
-    """All of them at once, in every subset that can be: the answer is their union, in the order of the ladder."""
+    """In every possible subset the result is all reasons, in the order of the ladder."""
     order = [
         AwakeReason.IN_TROUBLE,
         AwakeReason.UNDER_WAY,
@@ -144,7 +144,7 @@ def test_the_latest_of_the_three_instants_counts(column: str) -> None:
     waiting = decide(facts(idle(**{column: later(0.001 - TTL_S)})))
     assert isinstance(waiting, StayAwake)
     assert (waiting.why, waiting.until) == (AwakeReason.USED_LATELY, later(0.001))
-    assert decide(facts(idle(**{column: later(-TTL_S)}))) == GoToSleep(Wish.STANDBY, "nobody used it for 300 s")
+    assert decide(facts(idle(**{column: later(-TTL_S)}))) == GoToSleep(Wish.STANDBY, "it was not used for 300 s")
 
 
 def test_a_lease_ends_when_it_says() -> None:
@@ -162,7 +162,7 @@ def test_a_timer_that_was_started_with_a_longer_ttl_counts_no_longer_than_the_tt
     assert not has_outlived_ttl(idle(), TTL_S)
 
 
-def test_only_what_idleness_put_to_sleep_and_nobody_stops_yet_is_about_to_sleep() -> None:
+def test_only_an_automatic_stop_that_has_not_begun_is_about_to_sleep() -> None:
     about_to = {"desired_state": Wish.STANDBY, "wish_origin": WishOrigin.IDLE}
     for phase, wish, origin, operation in itertools.product(Phase, Wish, WishOrigin, Operation):
         row = idle(
@@ -196,7 +196,7 @@ def test_a_forgetful_bus_says_until_when() -> None:
 def test_archiving_needs_no_bus_and_heeds_no_hold(bus: UseReport | None) -> None:
     row = sleeping()
     assert decide(facts(row, bus=bus, leases=(lease(60),))) == GoToSleep(
-        Wish.ARCHIVED, "it had been standing by, unused, for 1000 s"
+        Wish.ARCHIVED, "it was stopped and not used for 1000 s"
     )
 
 

@@ -1,4 +1,4 @@
-"""Is there room for exactly as many as allowed?"""
+"""Exactly as many workspaces may run as the limits allow."""
 
 import pytest
 from hypothesis import given
@@ -6,12 +6,13 @@ from hypothesis import strategies as st
 
 from torpor.domain.errors import Refused
 from torpor.domain.limits import RETRY_AFTER_S, RunningCounts, RunningLimits, admit
+from torpor.testing.defaults import DEFAULTS
 
 counts = st.integers(min_value=0, max_value=200)
 
 
 def test_the_defaults_are_two_for_a_user_and_a_hundred_overall() -> None:
-    assert RunningLimits() == RunningLimits(per_user=2, overall=100)
+    assert DEFAULTS.running_limits == RunningLimits(per_user=2, overall=100)
 
 
 @given(counts, counts, counts, counts)
@@ -31,11 +32,11 @@ def test_admitted_exactly_while_both_limits_have_room(of_user: int, overall: int
     [
         (RunningCounts(of_user=2, overall=2), "max_running_per_user", 2),
         (RunningCounts(of_user=0, overall=100), "max_running_global", 100),
-        # What the user can change comes first.
+        # The limit that the user can change comes first.
         (RunningCounts(of_user=2, overall=100), "max_running_per_user", 2),
     ],
 )
 def test_a_refusal_says_which_limit(running: RunningCounts, limit: str, allowed: int) -> None:
     with pytest.raises(Refused) as refused:
-        admit(running, RunningLimits())
+        admit(running, DEFAULTS.running_limits)
     assert (refused.value.context["limit"], refused.value.context["allowed"]) == (limit, allowed)

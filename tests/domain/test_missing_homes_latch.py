@@ -1,4 +1,4 @@
-"""When is it the view that is wrong?"""
+"""The latch is set when many homes are missing at once."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Is every name safe where it is used, and is what is not ours never taken for ours?"""
+"""Every accepted name is safe, and only names of Torpor's volumes are parsed as such."""
 
 import re
 import uuid

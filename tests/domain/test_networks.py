@@ -1,4 +1,4 @@
-"""Which network closes an address to workspaces?"""
+"""An address is closed to workspaces by the blocked network that contains it."""
 
 import pytest
 

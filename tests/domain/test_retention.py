@@ -1,4 +1,4 @@
-"""Is nothing an orphan that somebody needs, and everything that nobody does?"""
+"""An archive is an orphan exactly if no workspace needs it."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -46,7 +46,7 @@ def ago(**parts: float) -> datetime:
 
 
 def archive(name: str, *, proven: float | None, **more: Any) -> GcArchive:
-    """Proven so many hours ago; None: left over."""
+    """Verified this many hours ago; None: incomplete."""
     proven_at = None if proven is None else ago(hours=proven)
     return GcArchive(key=f"ws/{name}", op_id=name, size_bytes=10, proven_at=proven_at, **more)
 
@@ -70,7 +70,7 @@ def test_every_reason_has_its_words_and_its_outcome() -> None:
 
 
 def is_needed(this: GcArchive, holder: GcWorkspace, newer: int) -> bool:
-    """The rule of workspaces.md, section 12, told the other way round."""
+    """The rule of workspaces.md, section 12, written as its negation."""
     is_given_up = holder.is_purged or (
         holder.deleted_at is not None
         and holder.gone_at is not None
@@ -84,7 +84,7 @@ def is_needed(this: GcArchive, holder: GcWorkspace, newer: int) -> bool:
     return holder.is_out_of_date or by_operation or is_wanted
 
 
-# (since when it is an orphan, since when it is being removed), what is done with it when it is needed, and when it is not.
+# (orphan since, removing since), the action if it is needed, and the action if it is not.
 MARKS = {
     (None, None): (Action.KEEP, Action.MARK),
     (ago(hours=1), None): (Action.CLEAR, Action.WAIT),
@@ -97,8 +97,8 @@ def test_an_archive_is_an_orphan_exactly_when_nobody_needs_it() -> None:
     facts: Iterator[tuple[Any, ...]] = product(
         (None, "ws/this", "ws/other"),  # archive_key
         ("this", "other"),  # op_id
-        (frozenset(), frozenset({"this"}), frozenset({"other"})),  # under way
-        (None, "ws/this"),  # asked for
+        (frozenset(), frozenset({"this"}), frozenset({"other"})),  # in progress
+        (None, "ws/this"),  # requested by a recovery
         (False, True),  # in error
         (None, ago(days=1), ago(days=8)),  # gone
         (False, True),  # deleted
@@ -137,7 +137,7 @@ def test_an_archive_is_an_orphan_exactly_when_nobody_needs_it() -> None:
         if stale and action in (Action.WAIT, Action.REMOVE) and removing_since is None:
             action = Action.MARK
         if proven is None and is_wanted and removing_since is None:
-            # Nobody can go back to it: it stays an orphan, and is not removed now.
+            # It cannot be restored: it stays an orphan, and is not removed now.
             action = Action.MARK if stale or orphan_since is None else Action.WAIT
         assert found.action is action, (holder, this, found)
         if removing_since is None:
@@ -192,7 +192,7 @@ def test_a_deletion_that_is_not_over_gives_up_nothing() -> None:
     for days, why in ((6, RetentionReason.CAN_BE_UNDELETED), (8, RetentionReason.EXPIRED)):
         gone = replace(deleting, gone_at=ago(days=days))
         assert reasons(gone, archive("a", proven=900)) == {"a": why}
-        # Taken back, and not looked at since.
+        # Undeleted, and not reconciled since.
         assert reasons(replace(gone, deleted_at=None), archive("a", proven=900)) == {"a": RetentionReason.POINTED_AT}
 
 
@@ -226,7 +226,7 @@ def test_what_is_left_over_takes_nobodys_place_and_is_never_gone_back_to() -> No
 def test_marks_count_while_collections_are_regular(hours_ago: float | None, is_stale: bool) -> None:
     ended_at = None if hours_ago is None else ago(hours=hours_ago)
     assert are_marks_stale(ended_at, GcPolicy(RETENTION, every=timedelta(hours=1)), NOW) is is_stale
-    # Where the grace period is longer than three intervals, it counts.
+    # The grace period counts if it is longer than three intervals.
     assert are_marks_stale(ended_at, GcPolicy(RETENTION, every=timedelta(minutes=1)), NOW) is (is_stale or hours_ago == 2.9)
 
 

@@ -1,4 +1,4 @@
-"""Is every workspace somebody's, and does as little as possible change hands?"""
+"""Every workspace has one controller, and few shards move when controllers join or leave."""
 
 import uuid
 

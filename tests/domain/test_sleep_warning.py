@@ -1,4 +1,4 @@
-"""Are users warned before a stop, in time, and only where it will come?"""
+"""Users are warned in time, and only before a stop that will come."""
 
 from datetime import datetime
 from typing import Any

@@ -1,4 +1,4 @@
-"""What happens to a workspace, told as it happens?"""
+"""Run workspaces through whole scenarios: start, stop, archive, delete, failures and takeovers."""
 
 import itertools
 from collections.abc import Callable
@@ -42,7 +42,7 @@ def place(world: World) -> tuple[int, int]:
 def test_created_with_the_wish_running_it_gets_a_home_and_a_container() -> None:
     world = World()
     assert isinstance(world.tick(), Begin)
-    assert world.effects == [], "the step that begins an operation runs nothing"
+    assert world.effects == [], "the step that begins an operation runs no effect"
     assert isinstance(world.tick(), Run)
     world.run()
     assert world.history() == ["PROVISIONING DONE", "STARTING DONE"]
@@ -52,7 +52,7 @@ def test_created_with_the_wish_running_it_gets_a_home_and_a_container() -> None:
     assert (place(world), world.home) == ((1, 1), EMPTY)
 
 
-def test_at_the_wish_nothing_is_written_however_often_one_looks() -> None:
+def test_at_the_requested_state_no_pass_writes() -> None:
     world = running()
     writes = world.writes
     for _ in range(5):
@@ -104,7 +104,7 @@ def test_the_archive_is_stored_before_the_volume_is_dropped() -> None:
     ]
 
 
-# ── turning ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── cancellation ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_archiving_turns_round_before_its_key_is_stored() -> None:
@@ -115,7 +115,7 @@ def test_archiving_turns_round_before_its_key_is_stored() -> None:
     assert (world.row.operation, world.in_flight) == (Operation.ARCHIVING, True)
     world.wish(Wish.RUNNING)
     assert isinstance(world.tick(), Cancel)
-    assert world.row.operation is Operation.ARCHIVING, "it waits for the end of what is in flight"
+    assert world.row.operation is Operation.ARCHIVING, "it waits for the end of the running effect"
     assert isinstance(world.tick(), Turn)
     world.run()
     assert world.history() == ["ARCHIVING TURNED", "STARTING DONE"]
@@ -179,7 +179,7 @@ def test_restoring_times_out_and_its_half_home_is_never_started() -> None:
     writes = world.writes
     world.pass_time(10_000)
     world.run()
-    assert world.writes == writes, "an error stands until somebody says something"
+    assert world.writes == writes, "an error stays until a new wish"
 
     world.wish(Wish.RUNNING)
     world.run()
@@ -231,7 +231,7 @@ def test_a_lost_archive_is_data_lost_and_the_way_on_is_a_recovery() -> None:
     assert world.row.conditions.archive_ready.status is False
     world.wish(Wish.RUNNING)
     world.run()
-    assert world.reason is Reason.DATA_LOST, "a new wish does not answer which way to go on"
+    assert world.reason is Reason.DATA_LOST, "a new wish is not a recovery"
     world.archives[kept] = content
     world.recover(archive=kept)
     world.run()
@@ -242,7 +242,7 @@ def test_a_lost_archive_is_data_lost_and_the_way_on_is_a_recovery() -> None:
 
 
 def lost() -> World:
-    """Its volume vanished, and there is an archive of an older day."""
+    """Its volume is missing, and there is an older archive."""
     world = in_torpor()
     world.wish(Wish.RUNNING)
     world.run()
@@ -258,7 +258,7 @@ def test_a_vanished_volume_is_doubted_then_data_lost_and_nothing_is_rolled_back(
     world = lost()
     world.wish(Wish.RUNNING)
     assert isinstance(world.tick(), Rest)
-    assert (world.row.phase, world.row.error) == (Phase.STANDBY, None), "one look is a doubt"
+    assert (world.row.phase, world.row.error) == (Phase.STANDBY, None), "one observation is a doubt"
     assert world.row.conditions.volume_ready.status is False
     world.run()
     assert (world.row.phase, world.reason) == (Phase.ERROR, Reason.DATA_LOST)
@@ -321,7 +321,7 @@ def test_recovered_to_an_empty_home() -> None:
     world.run()
     assert world.history() == ["PROVISIONING DONE", "STARTING DONE"]
     assert (world.row.phase, world.home) == (Phase.RUNNING, EMPTY)
-    # A second loss asks again; the old answer is not taken for a new one.
+    # After a second loss the old recovery request does not count.
     world.wish(Wish.STANDBY)
     world.run()
     world.homes.clear()
@@ -333,7 +333,7 @@ def test_recovered_to_an_empty_home() -> None:
 
 
 def unmarked() -> World:
-    """Its home is there, its marker cannot be read, and there is an archive of an older day."""
+    """Its home exists, its marker cannot be read, and there is an older archive."""
     world = in_torpor()
     world.wish(Wish.RUNNING)
     world.run()
@@ -348,14 +348,14 @@ def unmarked() -> World:
 def test_a_marker_that_cannot_be_read_is_told_as_that_and_nothing_is_begun() -> None:
     world = unmarked()
     assert isinstance(world.tick(), Rest)
-    assert (world.row.phase, world.row.error) == (Phase.STANDBY, None), "one look is a doubt"
+    assert (world.row.phase, world.row.error) == (Phase.STANDBY, None), "one observation is a doubt"
     for wish in (Wish.RUNNING, Wish.ARCHIVED, Wish.STANDBY):
         world.wish(wish)
         world.run()
         assert (world.row.phase, world.reason) == (Phase.ERROR, Reason.MARKER_UNREADABLE)
     assert world.row.error is not None
     generation = world.row.generation
-    assert f"the home is there, its marker cannot be read: /volumes/{generation}/marker.json" in world.row.error.message
+    assert f"the home exists, but its marker cannot be read: /volumes/{generation}/marker.json" in world.row.error.message
     assert world.row.error.context["home"] == f"/volumes/{generation}/home"
     assert (world.history(), world.homes) == ([], {})
     assert world.unmarked == {generation: "two days' work"}
@@ -382,7 +382,7 @@ def test_accepting_answers_once() -> None:
     world.run()
     world.marker_is_lost()
     world.run()
-    assert world.reason is Reason.MARKER_UNREADABLE, "the old answer is not taken for a new one"
+    assert world.reason is Reason.MARKER_UNREADABLE, "the old recovery request does not count again"
 
 
 def test_a_failed_acceptance_forgets_no_home() -> None:
@@ -423,7 +423,7 @@ def test_an_unmarked_home_that_goes_is_lost_and_one_that_comes_back_is_unmarked_
     assert (world.reason, world.history()) == (Reason.DATA_LOST, [])
     world.recover(accept=True)
     world.run()
-    assert (world.reason, world.history()) == (Reason.DATA_LOST, []), "there is nothing to accept"
+    assert (world.reason, world.history()) == (Reason.DATA_LOST, []), "there is no home to accept"
     world.unmarked.update(gone)
     world.run()
     assert (world.reason, world.history()) == (Reason.MARKER_UNREADABLE, [])
@@ -567,7 +567,7 @@ def test_a_container_without_volume_is_an_error_when_seen_twice_and_a_new_wish_s
     world.wish(Wish.RUNNING)
     world.run()
     assert world.history() == ["STOPPING DONE"]
-    assert (world.container, world.reason) == (None, Reason.DATA_LOST), "and then it is told what is really wrong"
+    assert (world.container, world.reason) == (None, Reason.DATA_LOST), "then the loss of the home is reported"
     world.homes[world.row.generation] = volume
     world.run()
     assert world.row.phase is Phase.RUNNING
@@ -635,7 +635,7 @@ def test_a_container_that_appears_while_archiving_is_stopped_and_its_work_archiv
     world.wish(Wish.ARCHIVED)
     while not isinstance(world.tick(), Store):
         pass
-    # A start that a deposed controller had ordered long ago.
+    # A late start by a controller that was deposed.
     world.container = ObservedContainer(1, 1, ready=True)
     world.work("written after the archive was made")
     world.run()
@@ -872,7 +872,7 @@ def test_a_failure_that_is_overcome_leaves_nothing_behind() -> None:
     world.run_until_rest()
     assert world.history() == ["PROVISIONING FAILED ActionFailed", "PROVISIONING DONE", "STARTING DONE"]
     assert (world.row.phase, world.row.error, world.row.error_count) == (Phase.RUNNING, None, 0)
-    assert world.row.generation == 2, "each attempt fills a volume of its own"
+    assert world.row.generation == 2, "each attempt fills a new volume"
 
 
 def test_done_as_said_but_not_as_seen_is_a_mismatch() -> None:
@@ -920,7 +920,7 @@ def test_a_call_that_is_unreachable_is_no_outage_but_is_counted_and_ends_in_erro
         assert world.row.error is not None
         assert (world.row.error.reason, world.row.error_count) == (Reason.UNREACHABLE, failures)
         world.run()
-        assert world.row.outage is None, "the provider answers: it is this workspace's own trouble"
+        assert world.row.outage is None, "the provider answers, so only this workspace is affected"
         world.pass_time((until - world.now).total_seconds())
     world.run()
     assert world.history() == ["ARCHIVING FAILED Unreachable"] * 3 + ["ARCHIVING FAILED RetryExceeded"]
@@ -1022,7 +1022,7 @@ def test_a_takeover_of_restoring_takes_a_new_generation() -> None:
     world.run()
     assert world.history() == ["RESTORING ABANDONED", "RESTORING DONE"]
     assert (world.row.generation, world.half_made, world.home) == (3, set(), "a day's work")
-    # The late writer of the first attempt finishes after all: nothing that lives is touched.
+    # The late writer of the first attempt finishes: the current home is not touched.
     world.homes[2] = "late"
     world.run()
     assert (world.row.phase, world.home, place(world)) == (Phase.STANDBY, "a day's work", (3, 1))
@@ -1045,7 +1045,7 @@ def test_takeovers_renew_the_deadline_only_so_often() -> None:
     assert world.reason is Reason.TIMEOUT
 
 
-def test_what_finished_while_nobody_looked_is_finished_by_whoever_looks_next() -> None:
+def test_an_operation_that_finished_unobserved_is_finished_by_the_next_controller() -> None:
     world = asleep()
     world.wish(Wish.RUNNING)
     world.tick()
@@ -1074,7 +1074,7 @@ STASHED = BeforeSleep(STASH, KNOBS.before_sleep_s)
 
 
 def about_to_sleep(command: tuple[str, ...] = STASH) -> World:
-    """A workspace that ran, was not used for long enough, and has a command that runs before it is stopped."""
+    """A workspace with a `before_sleep` command whose automatic stop is requested."""
     world = running()
     world.work("a day's work")
     world.before_sleep = command
@@ -1139,14 +1139,14 @@ def test_the_deadline_of_a_stop_starts_after_before_sleep() -> None:
     assert world.row.stage == "BEFORE_SLEEP"
     whole_s = KNOBS.before_sleep_s + KNOBS.timeouts_s[Operation.STOPPING]
     world.pass_time(whole_s - 1)
-    assert isinstance(world.tick(), Rest), "it is left to its own deadline, which the effect keeps"
+    assert isinstance(world.tick(), Rest), "the effect has its own deadline"
     world.pass_time(1)
     assert isinstance(world.tick(), Cancel)
     world.run()
     assert world.row.stage == "CALL"
     world.pass_time(KNOBS.timeouts_s[Operation.STOPPING] - 1)
     assert world.run().until is not None
-    assert world.row.operation is Operation.STOPPING, "a command that hung takes nothing from the stop"
+    assert world.row.operation is Operation.STOPPING, "a command that hung does not shorten the deadline of the stop"
     world.pass_time(1)
     world.run()
     assert world.reason is Reason.TIMEOUT

@@ -1,6 +1,6 @@
-"""Is every cell of every table filled, and filled as `workspaces.md` says?
+"""Every cell of every table is filled as `workspaces.md` defines it.
 
-The expected data is written down here a second time, by hand, from the page and not from the source.
+The expected data is written here a second time, by hand, from the document and not from the source.
 """
 
 import itertools
@@ -11,7 +11,7 @@ import pytest
 from tests.support.builders import archive, container, error, half_made, look, seen, unmarked, whole, workspace
 from torpor.domain.effects import NEXT_EFFECT
 from torpor.domain.errors import CODE_MEANS, IS_RETRIED, Code, Reason
-from torpor.domain.judge import judge
+from torpor.domain.judge import RULINGS, ObservationClass, classify, compare, judge
 from torpor.domain.records import (
     CONDITION_NAMES,
     NOT_OBSERVED,
@@ -34,7 +34,7 @@ from torpor.domain.transitions import (
     detailed_phase,
     may_cancel,
 )
-from torpor.domain.tuning import TIMEOUTS_S, Tuning
+from torpor.testing.defaults import tuning
 
 O, S, W = Operation, DetailedPhase, Wish  # noqa: E741 - the tables below are read as tables
 UNDER_WAY = [operation for operation in Operation if operation is not O.NONE]
@@ -55,9 +55,7 @@ def test_every_operation_has_its_cell(table: dict[Operation, object]) -> None:
     assert set(table) == set(Operation)
 
 
-@pytest.mark.parametrize(
-    "table", [NEXT_EFFECT, TIMEOUTS_S, Tuning().timeouts_s], ids=["NEXT_EFFECT", "TIMEOUTS_S", "Knobs.timeouts_s"]
-)
+@pytest.mark.parametrize("table", [NEXT_EFFECT, tuning().timeouts_s], ids=["NEXT_EFFECT", "timeouts_s"])
 def test_every_operation_but_none_has_its_cell(table: dict[Operation, object]) -> None:
     assert set(table) == set(UNDER_WAY)
 
@@ -86,7 +84,7 @@ def test_levels_are_ordered_and_the_phases_outside_the_order_have_none() -> None
     assert set(Phase) - set(LEVEL) == {Phase.ERROR, Phase.DELETING, Phase.DELETED}
 
 
-# Where an operation ends that began there.
+# The phase in which each operation ends.
 LEADS_TO = {
     (Phase.PENDING, O.CREATE_EMPTY_ARCHIVE): Phase.ARCHIVED,
     (Phase.PENDING, O.PROVISIONING): Phase.STANDBY,
@@ -181,7 +179,7 @@ def test_where_a_workspace_stands(row: dict[str, object], what: Observation, exp
 
 
 def test_deadlines_are_those_of_section_5() -> None:
-    minutes = {operation: seconds / 60 for operation, seconds in TIMEOUTS_S.items()}
+    minutes = {operation: seconds / 60 for operation, seconds in tuning().timeouts_s.items()}
     assert minutes == {
         O.PROVISIONING: 5,
         O.RESTORING: 30,
@@ -338,7 +336,7 @@ def test_provider_codes_mean_what_section_7_says() -> None:
         "READBACK_MISMATCH": "ActionFailed",
     }
     assert {code: CODE_MEANS[Code(code)].value for code in named_there} == named_there
-    # Only those two say that something is lost: every other failure leaves the data where it was.
+    # Only these two mean a loss: every other failure leaves the data in place.
     assert {code.value for code, reason in CODE_MEANS.items() if reason is Reason.DATA_LOST} == {
         "ARCHIVE_NOT_FOUND",
         "CHECKSUM_MISMATCH",
@@ -353,52 +351,66 @@ SEEN_UNMARKED = replace(NOT_OBSERVED, volume_ready=WorkspaceCondition(False, "Un
 SEEN_ADRIFT = replace(NOT_OBSERVED, container_ready=WorkspaceCondition(False, "WithoutVolume"))
 
 
-@pytest.mark.parametrize(
-    ("row", "what", "phase", "reason"),
-    [
-        # 1, 2: deletion before errors
-        ({"desired_state": W.DELETED}, seen(WHOLE, container=READY), Phase.DELETING, None),
-        ({"desired_state": W.DELETED}, seen(container=STARTING_UP), Phase.DELETING, None),
-        ({"desired_state": W.DELETED}, seen(half_made(1)), Phase.DELETING, None),
-        ({"desired_state": W.DELETED, "error": TIMED_OUT}, seen(WHOLE), Phase.DELETING, Reason.TIMEOUT),
-        ({"desired_state": W.DELETED, "archive": COVERING}, seen(), Phase.DELETED, None),
-        ({"desired_state": W.DELETED, **AT_HOME, "conditions": SEEN_MISSING}, seen(), Phase.DELETED, None),
-        # 3: errors before resources
-        ({"error": TIMED_OUT}, seen(WHOLE, container=READY), Phase.ERROR, Reason.TIMEOUT),
-        ({"conditions": SEEN_ADRIFT}, seen(container=READY), Phase.ERROR, Reason.CONTAINER_WITHOUT_VOLUME),
-        ({**AT_HOME, "conditions": SEEN_MISSING}, seen(), Phase.ERROR, Reason.DATA_LOST),
-        ({**AT_HOME, "conditions": SEEN_MISSING, "archive": OLDER}, seen(), Phase.ERROR, Reason.DATA_LOST),
-        ({**AT_HOME, "conditions": SEEN_MISSING}, seen(NO_HOME), Phase.ERROR, Reason.DATA_LOST),
-        ({**AT_HOME, "conditions": SEEN_UNMARKED}, seen(HALF), Phase.ERROR, Reason.MARKER_UNREADABLE),
-        ({**AT_HOME, "conditions": SEEN_UNMARKED}, seen(UNMARKED), Phase.ERROR, Reason.MARKER_UNREADABLE),
-        ({**AT_HOME, "conditions": SEEN_UNMARKED, "archive": COVERING}, seen(UNMARKED), Phase.ARCHIVED, None),
-        # while it is accepted the phase stays
-        ({**AT_HOME, "operation": O.ACCEPTING, "phase": Phase.STANDBY}, seen(UNMARKED), Phase.STANDBY, None),
-        ({**AT_HOME, "operation": O.ACCEPTING, "conditions": SEEN_MISSING}, seen(), Phase.ERROR, Reason.DATA_LOST),
-        # a first look is a doubt: the phase stays
-        ({"phase": Phase.RUNNING}, seen(container=READY), Phase.RUNNING, None),
-        ({"phase": Phase.RUNNING, **AT_HOME}, seen(), Phase.RUNNING, None),
-        # a newer wish lifts an error, but not DataLost; a volume seen again lifts DataLost by absence only
-        ({"error": error(Reason.TIMEOUT, wish_version=4)}, seen(WHOLE), Phase.STANDBY, None),
-        ({"error": error(Reason.DATA_LOST, wish_version=4)}, seen(WHOLE), Phase.ERROR, Reason.DATA_LOST),
-        ({"error": error(Reason.DATA_LOST, context={"absent": True})}, seen(WHOLE), Phase.STANDBY, None),
-        ({"error": error(Reason.MARKER_UNREADABLE, wish_version=4)}, seen(HALF), Phase.ERROR, Reason.MARKER_UNREADABLE),
-        ({"error": error(Reason.MARKER_UNREADABLE, context={"absent": True})}, seen(WHOLE), Phase.STANDBY, None),
-        ({"error": error(Reason.DATA_LOST, context={"absent": True})}, seen(HALF), Phase.ERROR, Reason.DATA_LOST),
-        # 4 to 7: resources
-        ({}, seen(WHOLE, container=READY), Phase.RUNNING, None),
-        ({}, seen(WHOLE, container=STARTING_UP), Phase.STANDBY, None),
-        ({}, seen(WHOLE, container=container(2, 7)), Phase.STANDBY, None),
-        ({"archive": COVERING}, seen(WHOLE), Phase.STANDBY, None),
-        ({"archive": OLDER}, seen(), Phase.ARCHIVED, None),
-        ({"archive": OLDER}, seen(HALF), Phase.ARCHIVED, None),
-        ({"archive": OLDER}, seen(whole(2)), Phase.ARCHIVED, None),
-        ({**AT_HOME, "archive": COVERING}, seen(), Phase.ARCHIVED, None),
-        ({}, seen(HALF), Phase.PENDING, None),
-        ({}, seen(), Phase.PENDING, None),
-    ],
-)
-def test_what_was_seen_amounts_to_the_phase_of_section_3(
+JUDGED: list[tuple[dict[str, object], Observation, Phase, Reason | None]] = [
+    # 1, 2: deletion before errors
+    ({"desired_state": W.DELETED}, seen(WHOLE, container=READY), Phase.DELETING, None),
+    ({"desired_state": W.DELETED}, seen(container=STARTING_UP), Phase.DELETING, None),
+    ({"desired_state": W.DELETED}, seen(half_made(1)), Phase.DELETING, None),
+    ({"desired_state": W.DELETED, "error": TIMED_OUT}, seen(WHOLE), Phase.DELETING, Reason.TIMEOUT),
+    ({"desired_state": W.DELETED, "archive": COVERING}, seen(), Phase.DELETED, None),
+    ({"desired_state": W.DELETED, **AT_HOME, "conditions": SEEN_MISSING}, seen(), Phase.DELETED, None),
+    ({"desired_state": W.DELETED, **AT_HOME}, seen(UNMARKED), Phase.DELETING, None),
+    (
+        {"desired_state": W.DELETED, **AT_HOME, "conditions": SEEN_UNMARKED},
+        seen(UNMARKED),
+        Phase.DELETING,
+        Reason.MARKER_UNREADABLE,
+    ),
+    # 3: errors before resources
+    ({"error": TIMED_OUT}, seen(WHOLE, container=READY), Phase.ERROR, Reason.TIMEOUT),
+    ({"conditions": SEEN_ADRIFT}, seen(container=READY), Phase.ERROR, Reason.CONTAINER_WITHOUT_VOLUME),
+    ({**AT_HOME, "conditions": SEEN_ADRIFT}, seen(container=READY), Phase.ERROR, Reason.CONTAINER_WITHOUT_VOLUME),
+    ({**AT_HOME, "conditions": SEEN_MISSING}, seen(), Phase.ERROR, Reason.DATA_LOST),
+    ({**AT_HOME, "conditions": SEEN_MISSING, "archive": OLDER}, seen(), Phase.ERROR, Reason.DATA_LOST),
+    ({**AT_HOME, "conditions": SEEN_MISSING}, seen(NO_HOME), Phase.ERROR, Reason.DATA_LOST),
+    ({**AT_HOME, "conditions": SEEN_UNMARKED}, seen(HALF), Phase.ERROR, Reason.MARKER_UNREADABLE),
+    ({**AT_HOME, "conditions": SEEN_UNMARKED}, seen(UNMARKED), Phase.ERROR, Reason.MARKER_UNREADABLE),
+    ({**AT_HOME, "conditions": SEEN_UNMARKED, "archive": COVERING}, seen(UNMARKED), Phase.ARCHIVED, None),
+    # during ACCEPTING the phase stays
+    ({**AT_HOME, "operation": O.ACCEPTING, "phase": Phase.STANDBY}, seen(UNMARKED), Phase.STANDBY, None),
+    ({**AT_HOME, "operation": O.ACCEPTING, "conditions": SEEN_MISSING}, seen(), Phase.ERROR, Reason.DATA_LOST),
+    # a first observation is in doubt: the phase stays
+    ({"phase": Phase.RUNNING}, seen(container=READY), Phase.RUNNING, None),
+    ({"phase": Phase.RUNNING, **AT_HOME}, seen(), Phase.RUNNING, None),
+    # a newer wish clears an error, but not DataLost; a volume that is observed again clears only DataLost by absence
+    ({"error": error(Reason.TIMEOUT, wish_version=4)}, seen(WHOLE), Phase.STANDBY, None),
+    ({"error": error(Reason.DATA_LOST, wish_version=4)}, seen(WHOLE), Phase.ERROR, Reason.DATA_LOST),
+    ({"error": error(Reason.DATA_LOST, context={"absent": True})}, seen(WHOLE), Phase.STANDBY, None),
+    ({"error": error(Reason.MARKER_UNREADABLE, wish_version=4)}, seen(HALF), Phase.ERROR, Reason.MARKER_UNREADABLE),
+    ({"error": error(Reason.MARKER_UNREADABLE, context={"absent": True})}, seen(WHOLE), Phase.STANDBY, None),
+    ({"error": error(Reason.DATA_LOST, context={"absent": True})}, seen(HALF), Phase.ERROR, Reason.DATA_LOST),
+    # 4 to 7: resources
+    ({}, seen(WHOLE, container=READY), Phase.RUNNING, None),
+    ({}, seen(WHOLE, container=STARTING_UP), Phase.STANDBY, None),
+    ({}, seen(WHOLE, container=container(2, 7)), Phase.STANDBY, None),
+    ({"archive": COVERING}, seen(WHOLE), Phase.STANDBY, None),
+    ({"archive": OLDER}, seen(), Phase.ARCHIVED, None),
+    ({"archive": OLDER}, seen(HALF), Phase.ARCHIVED, None),
+    ({"archive": OLDER}, seen(whole(2)), Phase.ARCHIVED, None),
+    ({**AT_HOME, "archive": COVERING}, seen(), Phase.ARCHIVED, None),
+    ({}, seen(HALF), Phase.PENDING, None),
+    ({}, seen(), Phase.PENDING, None),
+]
+
+
+def test_every_class_of_observations_has_its_ruling_and_a_case_here() -> None:
+    assert RULINGS.keys() == set(ObservationClass)
+    rows = [(workspace(**({"generation": 3, "revision": 7} | row)), what) for row, what, _, _ in JUDGED]
+    assert {classify(row, compare(row, what)) for row, what in rows} == set(ObservationClass)
+
+
+@pytest.mark.parametrize(("row", "what", "phase", "reason"), JUDGED)
+def test_an_observation_leads_to_the_phase_of_section_3(
     row: dict[str, object], what: Observation, phase: Phase, reason: Reason | None
 ) -> None:
     verdict = judge(workspace(**({"generation": 3, "revision": 7} | row)), what, look().now)

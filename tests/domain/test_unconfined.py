@@ -1,4 +1,4 @@
-"""Who may use an installation whose workspaces are not confined: every combination."""
+"""One user may use an installation without confinement, unless its operator accepts more: every combination."""
 
 import itertools
 from collections.abc import Callable

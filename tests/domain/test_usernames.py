@@ -1,4 +1,4 @@
-"""Is every name that somebody gets a name that somebody may have?"""
+"""Every proposed user name is a valid user name."""
 
 import itertools
 

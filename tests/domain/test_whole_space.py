@@ -1,9 +1,9 @@
-"""Does every rule hold in every state there can be, whether or not anybody thought of it?
+"""Every rule holds in every possible state.
 
-The product of what a row may say, what a look may show and what an effect may report; left out is only what the schema's
-CHECK constraints refuse (`is_possible`) and what cannot make a difference (said where it is left out).
-For each combination the invariants of one decision are asserted, and then the decision is repeated on its own result until
-it rests: no livelock, no churn, and it comes to rest only at the wish, at an effect, at a wait with an end, or at an error.
+The cases are the product of all rows, observations and reports, without the rows that the CHECK constraints of the schema
+refuse (`is_possible`) and without combinations that make no difference (with the reason where they are left out). For each case
+the invariants of one decision are asserted. Then the decision is repeated on its own result until it rests: there is no
+livelock and no churn, and it rests only at the requested state, at an effect, at a wait with an end, or at an error.
 """
 
 import gc
@@ -116,7 +116,7 @@ BOTH = replace(MISSING, container_ready=WITHOUT_VOLUME.container_ready)
 
 
 def memories(row: Workspace, what: Observation) -> tuple[Conditions, ...]:
-    """What the look before may have left behind; where this look does not ask for it, it makes no difference."""
+    """The conditions of the previous observation, if they make a difference to this one."""
     is_missing = row.expects_volume and whole(GENERATION) not in what.volumes
     is_adrift = is_live(what) and not what.volumes
     return (
@@ -160,7 +160,7 @@ def by_itself(case: Case) -> Case:
 
 
 def cases_before_sleep(row: Workspace, what: Observation) -> Iterator[Case]:
-    """Every moment of the stage, with every wish and origin, also when there is no command any more."""
+    """Every moment of the stage, with every wish and origin, also without a command."""
     before = replace(row, stage=Stage.BEFORE_SLEEP)
     for phase, moment, is_in_flight in itertools.product(
         {row.phase, Phase.RUNNING} if row.deleted_at is None else {row.phase}, (look(), LATE, ELSEWHERE), (False, True)
@@ -174,7 +174,7 @@ def cases_before_sleep(row: Workspace, what: Observation) -> Iterator[Case]:
             yield by_itself(Case(replace(before, phase=Phase.RUNNING), what, look(), report))
 
 
-# ── nothing under way ─────────────────────────────────────────────────────────────────────────────────────────────────
+# ── no operation ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def errors_at_rest() -> Iterator[tuple[WorkspaceError | None, Recovery | None]]:
@@ -224,8 +224,8 @@ def rows_at_rest() -> Iterator[Workspace]:
             op_id=OP_ID,
             op_attempt=2,
         )
-        # An error at rest has the phase ERROR, or belongs to a workspace that is (or was until just now) deleted. Beside
-        # such a phase its reason makes no difference, but for the two that have rules of their own.
+        # An error at rest has the phase ERROR, or belongs to a workspace that is (or was until now) deleted. With such a phase
+        # only the reasons in SPECIAL make a difference, because they have their own rules.
         phases = (Phase.ERROR, Phase.DELETING, Phase.DELETED) if info and info.reason in SPECIAL else (Phase.ERROR,)
         if is_possible(row) and (info is None or phase in phases):
             yield row
@@ -233,7 +233,7 @@ def rows_at_rest() -> Iterator[Workspace]:
 
 def cases_at_rest() -> Iterator[Case]:
     for row in rows_at_rest():
-        # With an error older volumes make no difference that they do not make without one, but for a container without any.
+        # With an error, older volumes matter only for a container without a volume; the rest is covered without an error.
         older = OLDER_VOLUMES if row.error is None else OLDER_VOLUMES[:2] if row.error.reason in SPECIAL[2:] else (None,)
         for what in observations(older):
             for memory in memories(row, what):
@@ -248,7 +248,7 @@ def cases_at_rest() -> Iterator[Case]:
                     yield by_itself(case)
 
 
-# ── an operation under way ────────────────────────────────────────────────────────────────────────────────────────────
+# ── an operation in progress ──────────────────────────────────────────────────────────────────────────────────────────
 
 
 def rows_under_way() -> Iterator[Workspace]:
@@ -282,7 +282,7 @@ def moments_of(row: Workspace) -> Iterator[tuple[Workspace, Circumstances]]:
         for now in (look(), LATE, ELSEWHERE):
             yield waiting, now
         yield due, look()
-        # An earlier failure makes a difference where the next is counted, and where a new wish forgives it.
+        # An earlier failure matters if the next one is counted, and if a new wish clears it.
         for info in FAILED:
             yield replace(due, error=info, error_count=3), look()
             if stage is Stage.BACKOFF:
@@ -292,7 +292,7 @@ def moments_of(row: Workspace) -> Iterator[tuple[Workspace, Circumstances]]:
 def cases_under_way() -> Iterator[Case]:
     for row in rows_under_way():
         for what in observations(OLDER_VOLUMES[:1]):
-            # What is left of a container of an older revision is looked at with nothing under way.
+            # An ended container of an older revision is covered without an operation.
             if what.container is REMAINS:
                 continue
             for memory in memories(row, what):
@@ -300,7 +300,7 @@ def cases_under_way() -> Iterator[Case]:
                 for at, now in moments_of(remembered):
                     yield Case(at, what, now)
                 yield from cases_reported(remembered, what)
-                # The row's phase makes a difference in doubt (it stays), and to STARTING (how long it was RUNNING).
+                # The row's phase matters in doubt (it stays), and for STARTING (how long it was RUNNING).
                 for phase in set(Phase) - {Phase.ERROR, row.phase} if memory is not BOTH else ():
                     if len(memories(row, what)) > 1:
                         yield Case(replace(remembered, phase=phase), what, look())
@@ -308,14 +308,14 @@ def cases_under_way() -> Iterator[Case]:
                     yield from cases_before_sleep(remembered, what)
                 if row.operation is Operation.STARTING:
                     yield Case(replace(remembered, phase=Phase.RUNNING, stage=Stage.SEE, due_at=later(5)), what, look())
-        # Volumes of older generations make a difference to what is thrown away, and to whether a container has any volume.
+        # Volumes of older generations decide what is discarded, and whether a container has any volume.
         for what in observations(OLDER_VOLUMES[1:]):
             for memory in memories(row, what):
                 yield Case(replace(row, conditions=memory), what, look())
 
 
 def cases_reported(row: Workspace, what: Observation) -> Iterator[Case]:
-    """What an effect reports meets every home; of containers it is enough to have one or none."""
+    """Every report with every home; of the containers, one and none are enough."""
     if what.container not in CONTAINERS[:2]:
         return
     for report in REPORTS:
@@ -386,19 +386,19 @@ def check_effect(case: Case, step: Run) -> None:
         case AcceptHome(generation):
             assert generation == row.generation
             assert not home_is_whole
-            assert generation in {volume.generation for volume in what.volumes}, "nothing is there to be accepted"
+            assert generation in {volume.generation for volume in what.volumes}, "there is no home to accept"
         case Start(generation, revision):
             assert (generation, revision) == (row.generation, row.revision)
             assert home_is_whole, "I16: started a half-made volume"
-            assert not row.is_archived, "a home is opened for writing under a revision of its own"
+            assert not row.is_archived, "a start needs a revision without an archive"
         case Pack(key, generation, revision):
             assert (key.op_id, generation, revision) == (row.op_id, row.generation, row.revision)
             assert home_is_whole, "I16: archived a half-made volume"
-            assert not live, "archived under a process that may be writing"
+            assert not live, "archived while a process may write"
             assert not row.is_archived
         case PackEmpty(key, generation, revision):
             assert (key.op_id, generation, revision) == (row.op_id, row.generation, row.revision)
-            assert not home_is_whole, "an empty archive would cover a home"
+            assert not home_is_whole, "an empty archive would replace a home"
             assert not row.expects_volume, "a lost home became an empty archive"
         case DropHome(generation, archived_revision):
             assert row.is_archived, "I1"
@@ -408,7 +408,7 @@ def check_effect(case: Case, step: Run) -> None:
             assert row.deleted_at is not None
             assert row.purge or row.is_archived or not home_is_whole, "I1"
         case BeforeSleep(command, within_s):
-            assert within_s == case.look.knobs.before_sleep_s
+            assert within_s == case.look.tuning.before_sleep_s
             assert command == case.look.before_sleep
             assert command
             assert (row.phase, row.desired_state, row.wish_origin) == (Phase.RUNNING, Wish.STANDBY, WishOrigin.IDLE)
@@ -419,7 +419,7 @@ def check_effect(case: Case, step: Run) -> None:
             pass
 
 
-# What a decision that runs an effect must find committed: intent before effect.
+# The columns that must be committed before an effect runs: intent before effect.
 INTENT = attrgetter(
     "operation", "stage", "op_id", "op_attempt", "op_epoch", "generation", "archive", "deadline_at", "due_at", "error"
 )
@@ -450,7 +450,7 @@ def check_decision(case: Case, decision: Decision) -> None:
     if isinstance(step, Rest) and after.operation is not Operation.NONE:
         assert step.until is not None, "waits without an end"
     if case.look.in_flight:
-        # Whatever follows is decided when the effect has ended.
+        # The next step is decided after the effect has ended.
         assert isinstance(step, Rest | Cancel)
     if change is not None:
         check_change(case, decision, after)
@@ -465,7 +465,7 @@ def check_change(case: Case, decision: Decision, after: Workspace) -> None:
     assert (after.version, after.epoch, after.observed_at) == (row.version + 1, case.look.epoch, case.look.now)
     assert OF_THE_CONTROLLER(row) != OF_THE_CONTROLLER(after), "nothing changed"
 
-    # The home, and what is expected of it.
+    # The home, and whether it is expected.
     assert after.generation - row.generation in (0, 1)
     # Once when a container is found on an archived home, once when STARTING begins.
     assert after.revision - row.revision in (0, 1, 2)
@@ -476,13 +476,13 @@ def check_change(case: Case, decision: Decision, after: Workspace) -> None:
     if after.generation != row.generation:
         assert not is_whole(row, what) or isinstance(step, Recover), "a whole home was left behind"
 
-    # Errors are not lost, and are lifted by what may lift them.
+    # Errors are not lost, and only the allowed causes clear them.
     if is_terminal(row.error) and not is_terminal(after.error):
         assert row.error is not None
         is_newer_wish = row.error.wish_version < row.wish_version
         is_lost = row.error.reason in ASKS_HOW_TO_GO_ON
         if is_lost and row.error.context.get("absent") and is_whole(row, what):
-            pass  # it was seen again
+            pass  # it was observed again
         elif is_lost and row.deleted_at is None:
             assert isinstance(step, Recover)
             assert is_newer_wish
@@ -526,14 +526,14 @@ def attempt_of(row: Workspace) -> tuple[str, int] | None:
 
 # ── the invariants of what follows ────────────────────────────────────────────────────────────────────────────────────
 
-# Doubt, an error or an end that lets go of an operation, the next one begun: nothing needs more writes than these.
+# Doubt, an error or the end of an operation, the next operation: no case needs more writes.
 MOST_WRITES = 5
 
 
 def come_to_rest(case: Case, decision: Decision) -> Workspace:
-    """Look again and again at the same, running no effect, until nothing is written any more."""
+    """Repeat the pass with the same observation, without effects, until there is no write."""
     for _ in range(MOST_WRITES):
-        # A report is taken once; what follows it follows from the row.
+        # A report is used once; after that only the row decides.
         case = Case(case.row if decision.change is None else decision.change.after, case.what, case.look)
         key = key_of(case)
         if key in AT_REST:
@@ -547,7 +547,7 @@ def come_to_rest(case: Case, decision: Decision) -> Workspace:
     raise AssertionError(f"still writing after {MOST_WRITES} looks at the same")
 
 
-# What was found to be at rest before need not be looked at once more.
+# Cases that are known to be at rest, so that they are not checked again.
 AT_REST: dict[object, Workspace] = {}
 COLUMNS = attrgetter(
     *(column.name for column in fields(Workspace) if column.name not in ("error", "version", "op_attempt", "shares"))
@@ -563,13 +563,13 @@ def key_of(case: Case) -> object:
 
 def check_rest(row: Workspace, decision: Decision) -> None:
     verdict, step = decision.verdict, decision.step
-    assert verdict.is_certain, "a doubt that no second look resolves"
+    assert verdict.is_certain, "a doubt that no second observation resolves"
     assert isinstance(step, Rest | Run | Cancel), f"a step that writes nothing: {step}"
     if isinstance(step, Rest) and step.until is None:
         is_there = row.phase.value == row.desired_state.value
         assert is_there or is_terminal(row.error), "stuck without an error"
     if row.desired_state is Wish.DELETED and not is_terminal(row.error) and row.phase is not Phase.DELETED:
-        assert row.operation is not Operation.NONE, "a deletion that does not go on"
+        assert row.operation is not Operation.NONE, "a deletion that does not continue"
 
 
 def check_new_wish_makes_progress(begun: Case, ended: Workspace) -> None:
@@ -581,7 +581,7 @@ def check_new_wish_makes_progress(begun: Case, ended: Workspace) -> None:
         return
     if ended.error is None:
         return
-    # What may stand now is only what was found since, and never the same again.
+    # Only an error that was found since may exist, and never the same one again.
     assert ended.error.wish_version == WISH_VERSION
     found = {*ASKS_HOW_TO_GO_ON, Reason.CONTAINER_WITHOUT_VOLUME}
     if begun.row.conditions.container_ready.reason == "WithoutVolume":
@@ -600,7 +600,7 @@ def check(case: Case) -> None:
 
 @pytest.fixture
 def no_collector() -> Iterator[None]:
-    """Nothing here is cyclic, and looking for cycles in it takes as long as the rules do."""
+    """There are no reference cycles here, and the collector would take as long as the rules."""
     gc.disable()
     yield
     AT_REST.clear()
@@ -624,10 +624,10 @@ def tell(capsys: pytest.CaptureFixture[str], what: str, count: int) -> None:
 
 
 @pytest.mark.usefixtures("no_collector")
-def test_every_invariant_holds_with_nothing_under_way(capsys: pytest.CaptureFixture[str]) -> None:
-    tell(capsys, "nothing under way", check_all(cases_at_rest()))
+def test_every_invariant_holds_without_an_operation(capsys: pytest.CaptureFixture[str]) -> None:
+    tell(capsys, "no operation", check_all(cases_at_rest()))
 
 
 @pytest.mark.usefixtures("no_collector")
-def test_every_invariant_holds_with_an_operation_under_way(capsys: pytest.CaptureFixture[str]) -> None:
-    tell(capsys, "an operation under way", check_all(cases_under_way()))
+def test_every_invariant_holds_with_an_operation_in_progress(capsys: pytest.CaptureFixture[str]) -> None:
+    tell(capsys, "an operation in progress", check_all(cases_under_way()))

@@ -1,7 +1,7 @@
-"""What is the smallest world in which the rules can be told stories?
+"""Simulate a provider, a row and a clock, so that tests can run the rules through whole scenarios.
 
-Volumes and archives are dicts, a container is one value, the clock is moved by hand. Effects are carried out perfectly and
-at once, unless the story says what befalls the next ones. Whatever must never happen in any story is asserted here.
+Volumes and archives are dicts, a container is one value, the test moves the clock. Effects succeed at once, unless the test
+sets the outcome of the next ones. The invariants of all scenarios are asserted here.
 """
 
 from collections import deque
@@ -63,9 +63,9 @@ class World:
         self.disk: Disk | None = None
         self.reserve_bytes = 0
         self.homes: dict[int, str] = {}
-        """Whole volumes and what is in them."""
+        """Whole volumes and their content."""
         self.unmarked: dict[int, str] = {}
-        """Homes whose marker cannot be read, and what is in them."""
+        """Homes whose marker cannot be read, and their content."""
         self.foreign: set[int] = set()
         """Volumes whose marker names another workspace."""
         self.half_made: set[int] = set()
@@ -79,13 +79,13 @@ class World:
         self.report: Report | None = None
         self.effects: list[Effect] = []
         self.told: list[str] = []
-        """The history: every attempt that ended, and how."""
+        """The history: every attempt that ended, with its outcome."""
         self.writes = 0
         self._open: set[tuple[str, int]] = set()
         self._ever_opened: set[tuple[str, int]] = set()
         self._op_ids = iter(f"op-{number}" for number in range(1, 1000))
 
-    # ── what people do ────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── requests of users ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def wish(self, wish: Wish, *, purge: bool = False, origin: WishOrigin = WishOrigin.PERSON) -> None:
         self.row = replace(
@@ -106,10 +106,10 @@ class World:
         assert self.container.ready
         self.homes[self.container.generation] = text
 
-    # ── what befalls them ─────────────────────────────────────────────────────────────────────────────────────────────
+    # ── faults and time ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def befall(self, *fates: Fate | Report) -> None:
-        """The next effects are not carried out; this happens instead."""
+        """The next effects are not executed; this happens instead."""
         self.fates.extend(fates)
 
     def marker_is_lost(self) -> None:
@@ -123,7 +123,7 @@ class World:
         self.now += timedelta(seconds=seconds)
 
     def another_controller(self) -> None:
-        """The one before is gone, and with it what it had in flight."""
+        """The previous controller has ended, and its running effect with it."""
         self.epoch += 1
         self.in_flight = False
         self.report = None
@@ -144,12 +144,19 @@ class World:
             now=self.now,
             epoch=self.epoch,
             in_flight=self.in_flight,
-            paused_s=paused_s,
             before_sleep=self.before_sleep,
             disk=self.disk,
         )
-        now = replace(now, knobs=replace(now.knobs, disk_reserve_bytes=self.reserve_bytes))
-        decision = reconcile(self.row, self.observe(), now, new_op_id=next(self._op_ids), report=report, progress=progress)
+        now = replace(now, tuning=replace(now.tuning, disk_reserve_bytes=self.reserve_bytes))
+        decision = reconcile(
+            self.row,
+            self.observe(),
+            now,
+            new_op_id=next(self._op_ids),
+            report=report,
+            progress=progress,
+            paused_s=paused_s,
+        )
         if decision.change is not None:
             self._write(decision.change)
         if isinstance(decision.step, Cancel):
@@ -159,7 +166,7 @@ class World:
         return decision.step
 
     def run(self) -> Rest:
-        """Look until there is nothing to do at this moment; what it waits for is in `until`."""
+        """Reconcile until there is no step now; `until` has the time of the next one."""
         for _ in range(60):
             writes = self.writes
             step = self.tick()
@@ -168,7 +175,7 @@ class World:
         raise AssertionError(f"no end: {self.told}")
 
     def run_until_rest(self) -> None:
-        """Look, and let time pass until whatever is waited for, until nothing is waited for any more."""
+        """Reconcile, and move the clock to each wait, until there is no wait left."""
         for _ in range(60):
             until = self.run().until
             if until is None:
@@ -209,7 +216,7 @@ class World:
             self.report = fate or self._carry_out(effect)
 
     def _discard(self, generations: frozenset[int]) -> None:
-        assert generations <= self.half_made, "I1: only what is half-made is discarded"
+        assert generations <= self.half_made, "I1: only half-made volumes are discarded"
         self.half_made -= generations
 
     def _carry_out(self, effect: Effect) -> Report:
@@ -229,7 +236,7 @@ class World:
                 assert self.container is None or self.container.ended, "I2: at most one live container"
                 self.container = ObservedContainer(generation, revision, ready=self.starts_ready)
             case BeforeSleep():
-                assert self.container is not None, "nothing runs in a container that is not there"
+                assert self.container is not None, "a command needs a container"
                 assert self.container.ended is None
             case Stop():
                 self.container = None
@@ -237,18 +244,20 @@ class World:
                 assert self.container is None or self.container.ended
                 archive = Archive(key, generation, revision, f"root of {key}")
                 self.archives[archive] = self.homes[generation]
-                return ProvenArchive(archive, size_bytes=10, home_bytes=20)
+                return ProvenArchive(archive, size_bytes=10, home_bytes=20, files=2)
             case PackEmpty(key, generation, revision):
                 archive = Archive(key, generation, revision, f"root of {key}")
                 self.archives[archive] = EMPTY
-                return ProvenArchive(archive, size_bytes=1, home_bytes=0)
+                return ProvenArchive(archive, size_bytes=1, home_bytes=0, files=0)
             case DropHome(generation, archived_revision):
                 kept = [a for a in self.archives if (a.generation, a.revision) == (generation, archived_revision)]
-                assert self.homes.get(generation) in [self.archives[a] for a in kept], "I1: what is not archived is not removed"
+                assert self.homes.get(generation) in [self.archives[a] for a in kept], (
+                    "I1: a home without an archive is not removed"
+                )
                 del self.homes[generation]
             case Remove():
                 is_kept = self.row.archive is not None and self.archives.get(self.row.archive) == self.home
-                assert self.row.purge or self.home is None or is_kept, "I1: what is not archived is not removed"
+                assert self.row.purge or self.home is None or is_kept, "I1: a home without an archive is not removed"
                 self.container = None
                 assert self.row.purge or self.row.generation not in self.unmarked, "I1: an unmarked home is not removed"
                 self.homes.clear()
@@ -258,7 +267,7 @@ class World:
                 assert_never(effect)
         return EffectDone()
 
-    # ── what a story asks ─────────────────────────────────────────────────────────────────────────────────────────────
+    # ── results for tests ─────────────────────────────────────────────────────────────────────────────────────────────
 
     @property
     def home(self) -> str | None:
@@ -269,13 +278,13 @@ class World:
         return self.row.error.reason if self.row.error and self.row.error.is_terminal else None
 
     def history(self) -> list[str]:
-        """What was told since this was asked last."""
+        """The history since the last call."""
         told, self.told = self.told, []
         return told
 
 
 def running() -> World:
-    """A workspace that was created with the wish RUNNING and has got there."""
+    """A workspace that was created with the wish RUNNING and is running."""
     world = World()
     world.run()
     assert world.row.phase is Phase.RUNNING

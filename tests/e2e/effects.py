@@ -17,27 +17,27 @@ from tests.support.waiting import until
 
 EFFECT_WITHIN_S = 60.0
 HEARD_WITHIN_S = 20.0
-"""Less than the time after which a process asks the database again without having heard anything (30 s)."""
+"""Less than the time after which a process asks the database again without an event (30 s)."""
 CENSUS_WITHIN_S = 100.0
 """It is taken every 60 s."""
 AWAKE_FOR_S = 3.0 * BUSY_TTL_S
 TURNS_WITHIN_S = 90.0
 REACHED, NOT_FOUND = 101, 404
 NO_WEBSOCKET = 426
-"""How the program answers a plain request."""
+"""The response of the program to a plain request."""
 
 
 class Effects:
     def __init__(self, watch: Watch, client: httpx2.AsyncClient) -> None:
         self.took_s: dict[str, float] = {}
-        """The longest time that each effect took."""
+        """The longest time of each effect."""
         self._watch = watch
         self._places = watch.places
         self._client = client
         self._numbers = itertools.count()
 
     async def in_every_process_and_leader(self, *, with_census: bool) -> None:
-        """Check all, kill the leader, and check all again in those that are left, down to the last one."""
+        """Check all, kill the leader, and check all again in the remaining processes, down to the last one."""
         while True:
             leader = await self._leader()
             async with asyncio.TaskGroup() as checks:
@@ -69,11 +69,11 @@ class Effects:
         return found
 
     async def _turn(self) -> None:
-        """Idle watch, collector, events, signs of life and leases."""
+        """Idle watch, collector, events, heartbeats and leases."""
         self._took("every loop turned twice more", await self._watch.until_all_turn(times=2, within_s=TURNS_WITHIN_S))
 
     async def _counts(self, leader: RelayedNode) -> None:
-        """Its metrics count every workspace, a new one as well."""
+        """The metrics count every workspace, including a new one."""
         await self._watch.create(self._name("counted"))
 
         async def counts_all() -> bool:
@@ -92,7 +92,7 @@ class Effects:
         await self._seen("a new workspace runs", EFFECT_WITHIN_S, lambda: self._watch.stands(name, "RUNNING"))
 
     async def _keeps_awake(self, place: RelayedNode) -> None:
-        """Neither a workspace with a connection nor one with requests is put to sleep, though their TTLs pass."""
+        """Neither a workspace with a connection nor one with requests is stopped, although their TTLs pass."""
         requested = self._name("requested")
         await self._watch.create(requested, ttl_s=BUSY_TTL_S)
         names = (requested, f"busy-{place.name}")
@@ -110,7 +110,7 @@ class Effects:
             await asyncio.sleep(0.3)
 
     async def _follows_routes(self, place: RelayedNode) -> None:
-        """A workspace that was renamed is not found by its old name any more, and by its new one at once."""
+        """A renamed workspace is no longer found by its old name, and is found by its new one at once."""
         old, new = self._name("old"), self._name("new-name")
         await self._watch.create(old)
         await self._seen("a workspace is reached by its name", EFFECT_WITHIN_S, lambda: self._is_reached(place, old))
@@ -122,7 +122,7 @@ class Effects:
         await self._seen("a rename reaches the proxy", HEARD_WITHIN_S, follows)
 
     async def _hears_of_revocations(self, place: RelayedNode) -> None:
-        """What is open by a token ends with it: a connection at the proxy and a stream at the API."""
+        """The connections of a revoked token end: one at the proxy and a stream at the API."""
         name = self._name("revoked")
         await self._watch.create(name)
         made = await self._watch.ask_any("POST", "/tokens", {"label": name, "scopes": ["read", "use"]})
@@ -142,7 +142,7 @@ class Effects:
         return f"{kind}-{next(self._numbers)}"
 
     async def _answers(self, place: RelayedNode, name: str) -> bool:
-        """Whether the program in this workspace answers a request through the proxy of this process."""
+        """Whether the program in this workspace responds through the proxy of this process."""
         headers = {**self._watch.headers(), "Host": f"{name}.localhost:{place.port}"}
         try:
             return (await self._client.get(f"{url(place)}/", headers=headers)).status_code == NO_WEBSOCKET
@@ -153,7 +153,7 @@ class Effects:
         return await self._status(place, name, token) == REACHED
 
     async def _status(self, place: RelayedNode, name: str, token: str | None = None) -> int:
-        """The status with which the proxy of this process answers a WebSocket for this workspace; 0 for none."""
+        """The status of this process's proxy for a WebSocket to this workspace; 0 without a response."""
         try:
             async with self._watch.connect(place, name, token) as connection:
                 await type_once(connection)

@@ -16,9 +16,9 @@ from tests.support.cluster import Cluster
 from tests.support.relay import Direction, Link, Relay
 from tests.support.relayed_nodes import RelayedNode, RelayedNodes
 from tests.support.waiting import until
-from torpor.bus import embedded as bus_embedded
+from torpor.bus.embedded import EmbeddedValkey
 from torpor.bus.redis import Bus, pool_of
-from torpor.store import embedded as store_embedded
+from torpor.store.embedded import EmbeddedPostgres
 
 APPLICATION = "loop test"
 """Connections of the test itself, which no fault ends."""
@@ -27,7 +27,7 @@ STOP_S = 15.0
 LONG_STOP_S = 30.0
 LONG_PARTITION_S = 35.0
 NEXT_LINK_WITHIN_S = 60.0
-"""A single process may be partitioned meanwhile."""
+"""The only node may be partitioned meanwhile."""
 
 BACKENDS = f"""
 SELECT pid FROM pg_stat_activity
@@ -36,7 +36,7 @@ WHERE backend_type = 'client backend' AND application_name <> '{APPLICATION}' AN
 
 
 class Faults:
-    """What can go wrong. Faults that last run in the background, so that others come meanwhile."""
+    """The possible faults. Those with a duration run in the background, so that others occur meanwhile."""
 
     def __init__(self, places: RelayedNodes) -> None:
         self.counts: Counter[str] = Counter()
@@ -52,16 +52,16 @@ class Faults:
         await self._do(_drawn(CUTS, dice), CUTS, dice)
 
     async def disturb(self, dice: random.Random, kind: str | None = None) -> None:
-        """Stop or restart a server, or partition a node; at random, or in this way."""
+        """Stop or restart a server, or partition a node; at random, or of this kind."""
         await self._do(kind or _drawn(DISTURBANCES, dice), DISTURBANCES, dice)
 
     async def over(self) -> None:
-        """Wait until everything is whole again."""
+        """Wait until all faults have ended."""
         while self._lasting:
             await asyncio.gather(*self._lasting)
 
     async def end(self) -> None:
-        """Give up what still lasts; no server stays stopped."""
+        """Cancel the remaining faults; no server stays stopped."""
         for task in self._lasting:
             task.cancel()
         await asyncio.gather(*self._lasting, return_exceptions=True)
@@ -98,7 +98,7 @@ class Faults:
             (place.postgres if is_postgres else place.valkey).cut()
 
     async def freeze_one(self, dice: random.Random) -> None:
-        """Nothing arrives for a while, and then all of it."""
+        """No data arrives for a while, and then all of it does."""
         link, seconds = await self._link(dice), dice.uniform(0.2, 8)
         link.freeze()
         self._lasts(_later(seconds, link.thaw))
@@ -110,7 +110,7 @@ class Faults:
         self._lasts(_later(seconds, link.cut))
 
     async def silence_node(self, dice: random.Random) -> None:
-        """Every connection of one process to one server or to both, and new ones as well."""
+        """All present and new connections of one process to one server or to both."""
         await self._silence(self._relays(dice), dice.uniform(1, 6), dice)
 
     async def partition(self, dice: random.Random) -> None:
@@ -118,7 +118,7 @@ class Faults:
         await self._silence(_both(dice.choice(self._places.all)), dice.uniform(5, 15), dice)
 
     async def long_partition(self, dice: random.Random) -> None:
-        """For longer than a life lasts, and by itself."""
+        """For longer than the expiry of a membership, without other faults."""
         await self._silence(_both(dice.choice(self._places.all)), LONG_PARTITION_S, dice)
         await self.over()
 
@@ -136,7 +136,7 @@ class Faults:
         return [link for place in self._places.all for relay in _both(place) for link in relay.links]
 
     async def _link(self, dice: random.Random) -> Link:
-        """Any connection that works, once there is one."""
+        """Any working connection, once there is one."""
         number = dice.random()
         working = await until(
             lambda: [link for link in self._links() if not link.is_frozen],
@@ -155,7 +155,7 @@ class Faults:
         await self._terminate(lambda pids: pids)
 
     async def _terminate(self, choose: Callable[[list[int]], list[int]]) -> None:
-        # A server that is stopped or restarting ends nothing now.
+        # A server that is stopped or restarting cannot end connections now.
         if self._postgres.locked():
             return
         async with self._postgres, asking_postgres(self._here) as connection:
@@ -182,7 +182,7 @@ class Faults:
         self._lasts(self._stop_postgres(dice.uniform(0.5, 15)))
 
     async def stop_postgres_alone(self, dice: random.Random) -> None:
-        """Without other faults: a connection that is cut ends the silence that a loop must endure here."""
+        """Without other faults: a cut connection would end the silence that a loop must survive here."""
         await self._stop_postgres(STOP_S)
 
     async def stop_postgres_alone_for_long(self, dice: random.Random) -> None:
@@ -193,14 +193,14 @@ class Faults:
 
     async def _stop_postgres(self, seconds: float) -> None:
         async with self._postgres:
-            await _stopped(lambda: store_embedded.processes_in(self._here.postgres.cluster), seconds)
+            await _stopped(lambda: EmbeddedPostgres.processes_in(self._here.postgres.cluster), seconds)
 
     async def _stop_valkey(self, seconds: float) -> None:
         async with self._valkey:
-            await _stopped(lambda: bus_embedded.processes_in(self._here.valkey.data), seconds)
+            await _stopped(lambda: EmbeddedValkey.processes_in(self._here.valkey.data), seconds)
 
     async def restart_postgres(self, dice: random.Random) -> None:
-        """Several times, soon after each other."""
+        """Several times in quick succession."""
         for _ in range(dice.randint(1, 3)):
             async with self._postgres:
                 await self._here.restart_postgres()
@@ -279,7 +279,7 @@ def _signal(pids: Iterable[int], number: signal.Signals) -> None:
 
 @contextlib.asynccontextmanager
 async def asking_postgres(here: Cluster) -> AsyncIterator[Any]:
-    """A connection of the test's own, past the relays; no fault ends it but a restart."""
+    """The test's own connection without a relay; only a restart ends it."""
     settings = {"application_name": APPLICATION}
     connection = await asyncpg.connect(
         here.postgres.dsn, timeout=ANSWERS_WITHIN_S, command_timeout=ANSWERS_WITHIN_S, server_settings=settings
@@ -292,7 +292,7 @@ async def asking_postgres(here: Cluster) -> AsyncIterator[Any]:
 
 @contextlib.asynccontextmanager
 async def asking_valkey(here: Cluster) -> AsyncIterator[Bus]:
-    """A connection of the test's own, past the relays."""
+    """The test's own connection without a relay."""
     bus = Bus(pool_of(here.valkey.url, 1))
     try:
         yield bus

@@ -1,4 +1,4 @@
-"""Is a lost archive directory reported until it is back, and never replaced by an empty one?"""
+"""A lost archive directory is reported until it is back, and never replaced by an empty one."""
 
 import json
 from pathlib import Path

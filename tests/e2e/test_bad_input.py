@@ -1,4 +1,4 @@
-"""Does bad input get a clear error, and change nothing?"""
+"""Bad input gets a clear error and changes nothing."""
 
 import json
 import urllib.error
@@ -34,17 +34,17 @@ def nothing_changes(here: Product) -> Iterator[None]:
         (("create", "Not_A_Label"), "DNS label"),
         (("create", "a--b"), "DNS label"),
         (("create", "-x"), ""),
-        (("create", "3f2b8c1e-0000-4000-8000-000000000000"), "shaped like an id"),
+        (("create", "3f2b8c1e-0000-4000-8000-000000000000"), "form of an id"),
         (("create", "localhost"), "reserved"),
         (("create", "demo"), "already"),
         (("create", "new", "--template", "nonsense"), "terminal"),
         (("create", "new", "--template", "command"), "needs a command"),
-        (("create", "new", "--", "sh"), "leave the command out"),
+        (("create", "new", "--", "sh"), "Leave out the command"),
         (("start", "nobody"), "no workspace 'nobody'"),
         (("show", "nobody"), "no workspace 'nobody'"),
         (("archive", "nobody"), "no workspace 'nobody'"),
         (("delete", "nobody"), "no workspace 'nobody'"),
-        (("recover", "demo"), "not in ERROR"),
+        (("recover", "demo"), "has no error"),
         (("undelete", "demo"), "not deleted"),
         (("hibernate", "demo"), "No such command"),
     ],

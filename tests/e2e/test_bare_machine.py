@@ -1,4 +1,4 @@
-"""Does a workspace live where bubblewrap, iptables and pasta are missing and every folder is private?"""
+"""A workspace runs on a machine without bubblewrap, iptables and pasta, on which every folder is private."""
 
 import os
 import shutil

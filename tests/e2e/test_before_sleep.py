@@ -1,4 +1,4 @@
-"""Does a workspace's own command run before it is stopped automatically, and stop nothing from stopping? The real product."""
+"""The workspace's own command runs before an automatic stop and cannot prevent it. The real product."""
 
 import shlex
 import time
@@ -13,7 +13,7 @@ from tests.support.waiting import wait_until
 pytestmark = pytest.mark.e2e
 
 TTL_S = 2
-# Long enough for a test to wake a workspace in the middle, on a busy machine.
+# Long enough for a test to wake a workspace meanwhile, on a busy machine.
 TIMEOUT_S = 15
 HASTE = {
     "TORPOR_TTL_INTERVAL": "0.5",
@@ -30,7 +30,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Product]:
 
 
 def create(here: Product, name: str, script: str) -> None:
-    """It is not waited for: on a busy machine it might sleep before the test has said what else it wants."""
+    """Without waiting: on a busy machine the workspace might be stopped before the test continues."""
     here.ok("create", name, "--before-sleep", shlex.join(["sh", "-c", script]))
 
 
@@ -66,7 +66,7 @@ def test_one_that_fails_is_logged_and_the_workspace_stops(here: Product) -> None
 
 
 def test_one_that_hangs_and_burns_is_ended_after_its_time_and_the_workspace_stops(here: Product) -> None:
-    # It ignores every polite signal, has a child, and uses enough CPU to be busy.
+    # It ignores every signal that can be ignored, has a child, and uses enough CPU to be busy.
     hangs = "trap '' TERM INT HUP; sleep 61713.5 & while :; do :; done"
     create(here, "hangs", hangs)
     until_it_runs(here, "hangs")

@@ -1,4 +1,4 @@
-"""Is a workspace at work left alone, and one that only looks so stopped? The real product, with real processes."""
+"""A busy workspace is not stopped, and one that only seems busy is. The real product, with real processes."""
 
 import asyncio
 import time
@@ -17,7 +17,7 @@ SESSION = "a-session-of-one-tab"
 TTL_S = 2
 LEASE_S = 3
 FOREGROUND_TTL_S = 20
-# Long enough for a workspace that is not busy to have been stopped several times over.
+# Long enough for an idle workspace to be stopped several times.
 STAYS_S = 3 * (TTL_S + LEASE_S)
 HASTE = {"TORPOR_TTL_INTERVAL": "0.5", "TORPOR_CONNECTION_LEASE": str(LEASE_S), "TORPOR_STANDBY_TTL": str(TTL_S)}
 
@@ -29,7 +29,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Product]:
 
 
 def type_in_the_browser(here: Product, name: str, typed: bytes, shown: bytes) -> None:
-    """Type into a terminal of its page, see that, and close the tab; the shell lives on."""
+    """Type into a terminal of its page, wait for this output, and close the tab; the shell keeps running."""
 
     async def visit() -> None:
         headers = {"X-Torpor-Token": here.token}
@@ -74,7 +74,7 @@ def test_a_command_in_the_browsers_terminal_is_not_killed(here: Product) -> None
 
 def test_a_loop_in_the_background_is_not_killed(here: Product) -> None:
     here.ok("create", "burner", "--wait")
-    # It needs three seconds of CPU time to be five percent of a minute, and a busy machine takes its time for them.
+    # It needs three seconds of CPU time to reach five percent of a minute, which takes longer on a busy machine.
     here.ok("hold", "burner", "--for", "10m", "--reason", "the loop begins")
     in_background(here, "burner", "while :; do :; done")
     wait_until(lambda: "of a core" in here.ok("explain", "burner"), within_s=120)

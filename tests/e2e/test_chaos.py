@@ -1,7 +1,7 @@
-"""Does every home survive any number of kills at any moment?
+"""Every home survives any number of kills at any moment.
 
-Seeded: `CHAOS_SEED=... CHAOS_ROUNDS=... make test-deep` repeats a run. Wishes are thrown at random, the product is killed with
--9 at random, and whatever happened: each wish is reached, and every tree is what it was.
+Seeded: `CHAOS_SEED=... CHAOS_ROUNDS=... make test-deep` repeats a run. The test requests random states and kills the product
+with -9 at random moments. At the end each requested state is reached, and every tree is unchanged.
 """
 
 import os
@@ -37,7 +37,7 @@ def test_every_home_survives(tmp_path: Path) -> None:
     with product(tmp_path, TORPOR_MAX_RUNNING_PER_USER="10") as here:
         roots = {}
         for name in NAMES:
-            # A program that leaves nothing in its home, so that the tree stays what it is.
+            # A program that writes no files in its home, so that the tree stays the same.
             here.ok("create", name, "--template", "command", "--wait", "--", "sh", "-c", SERVE_ROOT)
             fill(here.home(here.show(name)), dice)
             here.ok("stop", name, "--wait")
@@ -59,7 +59,7 @@ def test_every_home_survives(tmp_path: Path) -> None:
 
 
 def throw_wishes(here: Product, dice: random.Random) -> dict[str, str]:
-    """Some of them, some twice; the last one said to each counts."""
+    """For some workspaces, for some twice; the last request for each counts."""
     wished = {}
     for name in dice.choices(NAMES, k=dice.randint(3, 6)):
         verb = dice.choice(list(VERBS))

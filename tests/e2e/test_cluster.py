@@ -1,4 +1,4 @@
-"""Do three controllers serve everybody, whichever of them dies, hangs or loses its database?"""
+"""Three controllers serve all workspaces, although one is killed, hangs or loses its database."""
 
 import asyncio
 import contextlib
@@ -80,7 +80,7 @@ async def services_are_restarted(here: Cluster, names: list[str]) -> None:
 
 
 async def the_leader_hangs(here: Cluster, names: list[str]) -> None:
-    """In the midst of its work, and for longer than its heartbeat is believed."""
+    """In the middle of its work, for longer than its membership lasts."""
     asleep, restless = names[300:360], names[:200]
     with told("60 are archived"):
         await many(lambda name: here.wish(name, "ARCHIVED"), asleep)
@@ -88,7 +88,7 @@ async def the_leader_hangs(here: Cluster, names: list[str]) -> None:
     leader = await here.leader()
     others = [node for node in here.living("controller") if node is not leader]
     async with restlessly(here, restless, seed=3):
-        # A restore is several effects: whoever hangs between two of them comes back with the next one.
+        # A restore has several effects: a leader that hangs between two of them returns with the next one.
         await here.fate.set(effects_s=0.5)
         await many(lambda name: here.wish(name, "RUNNING"), asleep)
         leader.pause()
@@ -123,7 +123,7 @@ async def nothing_was_done_twice(here: Cluster, left_alone: frozenset[str]) -> N
 
 @contextlib.contextmanager
 def told(what: str) -> Iterator[None]:
-    """How long it took, seen with `pytest -s`."""
+    """Print how long it took, shown by `pytest -s`."""
     began_s = time.monotonic()
     yield
     print(f"{time.monotonic() - began_s:6.2f} s  {what}", flush=True)

@@ -1,4 +1,4 @@
-"""Does the real product answer its users while one client holds as many connections open as it can?"""
+"""The real product responds to its users while one client opens as many connections as it can."""
 
 import socket
 from contextlib import ExitStack, suppress
@@ -19,7 +19,7 @@ SLOW_POST = (
 
 
 def test_slow_posts_of_one_address_keep_no_other_out(tmp_path: Path) -> None:
-    """Each of them takes three descriptors, and there were not enough for the database."""
+    """Each of them takes three descriptors; without a limit there were not enough for the database."""
     few = ("sh", "-c", f'ulimit -n {DESCRIPTORS}; exec "$0" "$@"')
     here = Product(tmp_path / "data", before=few, environment={"TORPOR_CONNECTIONS_PER_ADDRESS": "20"})
     with here.running(), ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""Does the real product close every descriptor exactly once?"""
+"""The real product closes every descriptor exactly once."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Do people come in at a workspace's host, and does nothing that runs there get out of it?"""
+"""Users sign in on a workspace's host, and programs there cannot reach beyond it."""
 
 import json
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.e2e
 
-# Says what it was told, and tries to give cookies to everybody.
+# Echoes the request headers, and tries to set cookies for other hosts.
 NOSY = """
 import http.server, json, os
 class Nosy(http.server.BaseHTTPRequestHandler):
@@ -27,7 +27,7 @@ class Nosy(http.server.BaseHTTPRequestHandler):
     do_POST = do_GET
 http.server.ThreadingHTTPServer(("127.0.0.1", int(os.environ["PORT"])), Nosy).serve_forever()
 """
-# Whether anybody else's door opens from inside: the front of this machine, and the other's program as if it were one's own.
+# Tests from inside whether another workspace can be reached: through the proxy of this machine, or directly.
 PRIES = """
 import sys, urllib.error, urllib.request
 for said in sys.argv[1:]:
@@ -94,7 +94,7 @@ def test_what_runs_in_a_workspace_cannot_act_as_its_user_on_the_api(here: Produc
     browser.go(f"http://nosy.localhost:{here.port}/")
     origin = f"http://nosy.localhost:{here.port}"
     api = f"http://localhost:{here.port}/api/v1"
-    # The browser sends its cookie along, if it thinks that the two are of one site.
+    # The browser sends its cookie if both hosts are of one site.
     for method, path in (("POST", "/workspaces/site/undelete"), ("DELETE", "/workspaces/site"), ("POST", "/logout")):
         answer = browser.fetch(f"{api}{path}", method, Origin=origin, Sec_Fetch_Site="same-site")
         assert (answer.status, answer.json["code"]) == (403, "cross_site")
@@ -102,7 +102,7 @@ def test_what_runs_in_a_workspace_cannot_act_as_its_user_on_the_api(here: Produc
     asked = browser.fetch(f"{api}/workspaces", "OPTIONS", Origin=origin, Access_Control_Request_Method="DELETE")
     for answer in (reads, asked):
         assert not [name for name, _ in answer.headers if name.lower().startswith("access-control-")], "no page may read it"
-    # What it might steal of its own host opens nothing here.
+    # The cookies of its own host are not accepted here.
     door = browser.cookies["nosy.localhost"]["torpor_door"]
     for headers in ({"Authorization": f"Bearer {door}"}, {"Cookie": f"torpor_session={door}"}):
         assert HttpBrowser(here.port).fetch(f"{api}/workspaces", **headers).status == 401
@@ -143,7 +143,8 @@ def test_any_port_of_a_workspace_has_its_own_host(here: Product, browser: HttpBr
     serve = (
         "mkdir -p dev; echo dev > dev/index.html; cd dev; "
         "setsid python3 -m http.server --bind 127.0.0.1 5173 >/dev/null 2>&1 & "
-        # Whoever still belongs to the command when that ends, ends with it: so it ends when the port (in hexadecimal) is there.
+        # A process that still belongs to the command when that ends, ends with it: so the command ends when the port (in
+        # hexadecimal) is open.
         "until grep -q ':1435 ' /proc/net/tcp; do sleep 0.1; done"
     )
     here.ok("exec", "site", "--", "sh", "-c", serve)
@@ -172,7 +173,7 @@ def test_a_tab_does_not_undo_a_stop_and_to_go_there_wakes_it(here: Product, brow
     assert here.show("site")["desired_state"] == "STANDBY"
 
     shown = browser.go(page)
-    assert (shown.status, b"site is waking up" in shown.body) == (503, True)
+    assert (shown.status, b"site is starting" in shown.body) == (503, True)
     while not follows["ready"]:
         follows = browser.fetch(f"{page}.torpor/standing?after={follows['after']}").json
     assert browser.go(page).body == b"precious\n"
@@ -202,7 +203,7 @@ def test_over_the_limit_something_can_be_stopped_and_it_opens(here: Product, bro
     stop = f"http://localhost:{here.port}/.torpor/room/stop?workspace=fourth&back=%2F&stop=third"
     made_room = browser.fetch(stop, "POST", Origin=f"http://localhost:{here.port}")
     assert (made_room.status, made_room.all("location")) == (303, [page])
-    assert b"fourth is waking up" in browser.go(page).body
+    assert b"fourth is starting" in browser.go(page).body
     here.until("fourth", lambda seen: seen["phase"] == "RUNNING")
     assert here.show("third")["desired_state"] == "STANDBY"
 

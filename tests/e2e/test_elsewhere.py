@@ -1,4 +1,4 @@
-"""Does the same code run on a PostgreSQL that is not its own, and a program from the registry?"""
+"""The product runs with an external PostgreSQL, and with a program from the package registry."""
 
 import json
 import stat

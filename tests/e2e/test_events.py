@@ -1,4 +1,4 @@
-"""Can somebody follow what really happens, through the front, miss nothing when cut off, and keep nobody from ending?"""
+"""A client follows the events through the proxy, misses none after a disconnect, and does not delay a stop."""
 
 import http.client
 import json
@@ -20,7 +20,7 @@ Event = dict[str, Any]
 
 
 class Followed:
-    """`GET /api/v1/events`, as a program asks for it."""
+    """`GET /api/v1/events`, as a program requests it."""
 
     def __init__(self, here: Product, since: int | None = None) -> None:
         token = json.loads((here.data / "credentials.json").read_text(encoding="utf-8"))["token"]
@@ -33,7 +33,7 @@ class Followed:
         self._response = self._connection.getresponse()
         assert (self._response.status, self._response.headers.get_content_type()) == (200, "text/event-stream")
         self.seen: list[Event] = []
-        """All but heartbeats."""
+        """All events without heartbeats."""
 
     def lines(self) -> Iterator[Event]:
         for line in self._response:
@@ -50,7 +50,7 @@ class Followed:
         raise AssertionError(f"the stream ended after {self.seen[-1:]}")
 
     def rest(self) -> None:
-        """To its end, which must be a whole one: who is cut off in the middle gets IncompleteRead."""
+        """Read to the end, which must be complete: a stream that is cut off raises IncompleteRead."""
         for _ in self.lines():
             pass
         self._connection.close()
@@ -79,7 +79,7 @@ def test_following_the_real_product(tmp_path: Path) -> None:
         assert [one for one in dict.fromkeys(operations) if one != "NONE"] == ["PROVISIONING", "STARTING"]
         assert {event["workspace"]["name"] for event in stream.seen} == {"demo"}
 
-        # Cut off in the middle of what happens next, and back when it has happened.
+        # Disconnected in the middle of the next change, and connected again afterwards.
         here.ok("stop", "demo")
         last = stream.until(lambda event: event["workspace"] is not None and event["workspace"]["desired_state"] == "STANDBY")
         stream.cut()
@@ -102,12 +102,12 @@ def test_following_the_real_product(tmp_path: Path) -> None:
         )
         try:
             assert command.stdout
-            assert command.stdout.readline().endswith("  demo: STANDBY\n")
+            assert command.stdout.readline().endswith("  demo: Stopped\n")
             here.ok("start", "demo")
-            while not (line := command.stdout.readline()).endswith("  demo: RUNNING\n"):
+            while not (line := command.stdout.readline()).endswith("  demo: Running\n"):
                 assert "  demo: " in line
 
-            # With all of them open: none keeps it, and each ends as a stream does.
+            # With all streams open: none delays the stop, and each ends properly.
             here.ok("down")
             assert here._ended() == 0
             witness.rest()

@@ -51,7 +51,7 @@ def flat_memory(here: Product) -> Iterator[None]:
     """The peak of the product's memory hardly grows meanwhile."""
     assert here.process is not None
     pid = here.process.pid
-    Path("/proc", str(pid), "clear_refs").write_text("5", encoding="ascii")  # the peak is what it is now
+    Path("/proc", str(pid), "clear_refs").write_text("5", encoding="ascii")  # reset the peak
     before = memory_bytes(pid, "VmHWM")
     yield
     grown = memory_bytes(pid, "VmHWM") - before
@@ -60,7 +60,7 @@ def flat_memory(here: Product) -> Iterator[None]:
 
 
 def is_gone(here: Product, seconds: int) -> bool:
-    """Whether no `sleep` of so many seconds runs inside."""
+    """Whether no `sleep` of this many seconds runs inside."""
     search = f"cat /proc/[0-9]*/cmdline 2> /dev/null | tr '\\0' ' ' | grep -q 'sleep [{str(seconds)[0]}]{str(seconds)[1:]}'"
     return here.run("exec", "nb", "--no-stdin", "--", "sh", "-c", f"! {search}").returncode == 0
 
@@ -141,7 +141,7 @@ def test_a_workspace_deleted_meanwhile_ends_the_command(here: Product) -> None:
     assert process.stdout.readline() == b"begun\n"
     here.ok("delete", "brief", "--purge", "--wait")
     _, said = process.communicate(timeout=60)
-    # The command was killed with its container; whether its exit code was still reported is a matter of luck.
+    # The command was killed with its container; its exit code may or may not have been reported.
     assert process.returncode in (6, 128 + signal.SIGTERM, 128 + signal.SIGKILL, 128 + signal.SIGHUP), said
 
 
@@ -176,7 +176,7 @@ def test_a_slow_reader_costs_no_memory_and_loses_nothing(here: Product) -> None:
 
 
 def stream_both_ways(here: Product, size: int, within_s: float) -> None:
-    """So many bytes up and down again, compared by their digest."""
+    """Send this many bytes and get them back, compared by their digest."""
     block = os.urandom(MIB)
     sent, received, count = hashlib.sha256(), hashlib.sha256(), 0
     with flat_memory(here), start(here, "nb", "--", "cat", stdin=subprocess.PIPE) as process:

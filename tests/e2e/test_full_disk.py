@@ -1,4 +1,4 @@
-"""A workspace that fills the disk is paused; the product and the other workspaces go on."""
+"""A workspace that fills the disk is paused; the product and the other workspaces continue."""
 
 import os
 import shutil
@@ -17,7 +17,7 @@ from tests.support.waiting import wait_until
 pytestmark = pytest.mark.e2e
 
 DISK_MB, RESERVE_MB = 800, 240
-# At most 100 MB a second, so that it is seen between a half and a quarter of the reserve, however fast this disk is.
+# At most 100 MB a second, so that it is noticed between a half and a quarter of the reserve on any disk.
 FILL = """
 import time
 with open("big", "wb", buffering=0) as file:
@@ -29,7 +29,7 @@ with open("big", "wb", buffering=0) as file:
 
 @contextmanager
 def small_ext4(folder: Path) -> Iterator[Path]:
-    """A disk of its own in a file. (The kernel does not count what is written to a tmpfs.)"""
+    """A new disk in a file. (The kernel does not count writes to a tmpfs.)"""
     must_have(os.getuid() == 0, "root, to mount a small disk")
     must_have(shutil.which("mkfs.ext4"), "mkfs.ext4")
     image, disk = folder / "image", folder / "disk"
@@ -59,7 +59,7 @@ def test_a_workspace_fills_the_disk(tmp_path: Path) -> None:
             here.ok("create", name, "--template", "command", "--wait", "--", *SERVE_HOME)
         here.ok("create", "asleep", "--template", "command", "--wait", "--", *SERVE_HOME)
         here.ok("stop", "asleep", "--wait")
-        with (disk / "occupied").open("wb") as file:  # so that the rest is soon filled
+        with (disk / "occupied").open("wb") as file:  # so that the rest is filled soon
             os.posix_fallocate(file.fileno(), 0, (free_mb(disk) - RESERVE_MB - 80) << 20)
         big = here.home(here.show("filler")) / "big"
         filling = subprocess.Popen([here.command, "exec", "filler", "--", "python3", "-c", FILL], env=here.env())
@@ -77,7 +77,7 @@ def test_a_workspace_fills_the_disk(tmp_path: Path) -> None:
             here.ok("exec", "filler", "--", "truncate", "--size", "0", "big")
             seen = here.until("filler", lambda seen: seen["conditions"]["infra.container_ready"]["reason"] == "Ready")
             assert seen["phase"] == "RUNNING"
-            wait_until(lambda: big.stat().st_size > written, within_s=20, otherwise=here.log)  # it went on, from where it was
+            wait_until(lambda: big.stat().st_size > written, within_s=20, otherwise=here.log)  # it continued from where it was
         finally:
             filling.send_signal(signal.SIGINT)
             filling.wait(20)
@@ -91,7 +91,7 @@ def check_one_that_takes_all_at_once(here: Product, disk: Path) -> None:
     nearly_all_of_it = str((free_mb(disk) - 16) << 20)
     here.ok("exec", "asleep", "--", "fallocate", "--length", nearly_all_of_it, "big")
     here.until("asleep", lambda seen: seen["conditions"]["infra.container_ready"]["reason"] == "Paused")
-    wait_until(lambda: free_mb(disk) > 50, within_s=5)  # what was held is free for the others
+    wait_until(lambda: free_mb(disk) > 50, within_s=5)  # the reserved space is free for the others
     here.ok("exec", "asleep", "--", "rm", "big")
     here.until("asleep", lambda seen: seen["conditions"]["infra.container_ready"]["reason"] == "Ready")
     assert here.get("asleep")[0] == 200

@@ -1,4 +1,4 @@
-"""A program that resists its end changes nothing in the archive of its home."""
+"""A program that resists its stop cannot change the archive of its home."""
 
 import os
 import time
@@ -11,7 +11,7 @@ from torpor.archives.tree import tree_root
 
 pytestmark = pytest.mark.e2e
 
-# Two forks and a session of its own: no shell and no parent knows it. It ignores every signal that can be ignored.
+# Two forks and a new session: no shell and no parent knows it. It ignores every signal that can be ignored.
 WRITER = """
 import os, signal, sys
 for _ in range(2):
@@ -30,7 +30,7 @@ while True:
 """
 
 
-# Found in the command line of every writer of this run.
+# Part of the command line of every writer of this run.
 MARK = f"writer-{os.getpid()}-{time.time_ns()}"
 
 

@@ -1,4 +1,4 @@
-"""Does what is used stay awake, and what nobody uses fall asleep, whoever dies?"""
+"""A workspace in use stays awake, and an idle one is stopped, although processes die."""
 
 import asyncio
 import contextlib
@@ -20,7 +20,7 @@ HASTE = {"ttl_interval": "0.5", "connection_lease": str(LEASE_S), "reconciler_in
 
 
 async def knock(here: Cluster, node: Node, name: str) -> ClientConnection:
-    """A WebSocket to a workspace through this proxy, as soon as it lets one in."""
+    """A WebSocket to a workspace through this proxy, as soon as it is accepted."""
 
     async def let_in() -> ClientConnection | None:
         try:
@@ -38,7 +38,7 @@ async def knock(here: Cluster, node: Node, name: str) -> ClientConnection:
 
 
 async def work(connection: ClientConnection) -> None:
-    """Somebody types, for as long as anybody answers."""
+    """Send input as long as there are answers."""
     with contextlib.suppress(ConnectionClosed):
         while True:
             await connection.send("hello")
@@ -80,7 +80,7 @@ async def test_a_live_connection_keeps_awake_and_that_of_a_killed_proxy_does_not
         people = [asyncio.create_task(work(one)) for one in (busy, orphaned)]
         try:
             await falls_asleep(here, "forgotten")
-            assert "nobody used it" in await explained(here, "forgotten")
+            assert "it was not used" in await explained(here, "forgotten")
             # Several times as long as any of them may be idle.
             quiet_until = time.monotonic() + 3 * (STANDBY_TTL_S + LEASE_S)
             while time.monotonic() < quiet_until:
@@ -93,7 +93,7 @@ async def test_a_live_connection_keeps_awake_and_that_of_a_killed_proxy_does_not
             await falls_asleep(here, "orphaned")
             assert [await phase(here, name) for name in ("busy", "held")] == ["RUNNING"] * 2
 
-            # Redis forgets everything at once: nobody is put to sleep because of that.
+            # Valkey forgets everything at once: no workspace is stopped because of that.
             await here.forget_everything()
             quiet_until = time.monotonic() + STANDBY_TTL_S
             while time.monotonic() < quiet_until:

@@ -1,4 +1,4 @@
-"""Does everything come right after a kill -9 at the worst moment?"""
+"""The product recovers from a kill -9 at the worst moments."""
 
 import os
 import signal
@@ -18,7 +18,7 @@ HOME_MB = 500
 
 
 def fill(home: Path) -> None:
-    """About 500 MB: a few large files and many small ones, owned as the home is."""
+    """About 500 MB: a few large files and many small ones, with the owner of the home."""
     owner = home.stat()
     made = []
     for number in range(8):
@@ -40,7 +40,7 @@ def fill(home: Path) -> None:
 
 
 def asleep(here: Product) -> str:
-    """A full home on standby; its tree's hash."""
+    """A stopped workspace with a full home; returns the hash of its tree."""
     here.ok("create", "demo", "--wait")
     fill(here.home(here.show("demo")))
     here.ok("stop", "demo", "--wait")
@@ -48,7 +48,7 @@ def asleep(here: Product) -> str:
 
 
 def wait_for_bytes(folder: Path, at_least: int = 50_000_000) -> None:
-    """Until so much has been written below this folder, which was empty: in the middle of the operation."""
+    """Wait until this much is written below this folder, which was empty: in the middle of the operation."""
     wait_until(lambda: sum(path.stat().st_size for path in files_below(folder)) >= at_least, within_s=60)
 
 
@@ -101,7 +101,7 @@ def test_killed_with_a_running_workspace_it_comes_back_and_never_twice(tmp_path:
 
 
 def running(mark: str) -> list[int]:
-    """The program itself, not those that started it with its command line among their arguments."""
+    """The program itself, without its parents, whose arguments contain its command line."""
     found = []
     for pid in processes_with(mark):
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")

@@ -1,4 +1,4 @@
-"""Does a workspace run, sleep, get archived and wake on the real product?"""
+"""A workspace runs, is stopped, archived and started on the real product."""
 
 import json
 import os
@@ -25,7 +25,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Product]:
 
 
 def pid_of_program(here: Product, name: str) -> int:
-    """The program's process as this machine sees it: its inside pid, found by what only its environment has."""
+    """The program's process on this machine, found by a variable of its environment."""
     mark = f"TORPOR_WORKSPACE={name}".encode()
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
@@ -95,7 +95,7 @@ def test_a_marker_destroyed_by_hand_is_told_as_that_and_its_home_is_accepted(her
     marker.unlink()
     broken = here.until("unmarked", lambda seen: seen["phase"] == "ERROR")
     assert broken["error"]["reason"] == "MarkerUnreadable"
-    assert f"the home is there, its marker is missing: {marker}" in broken["error"]["message"]
+    assert f"the home exists, but its marker is missing: {marker}" in broken["error"]["message"]
     told = here.ok("explain", "unmarked")
     assert f"ls -la {home}" in told
     assert "torpor recover unmarked --accept" in told
@@ -234,7 +234,7 @@ async def test_a_terminal_in_a_workspace(here: Product) -> None:
             return b"40 120" in seat.shown
 
         await until(has_resized, within_s=PATIENCE_S, every_s=0.1)
-        # Told by the command itself: before it has the terminal, Ctrl-C would be the shell's.
+        # Printed by the command itself: before it has the terminal, the shell would get Ctrl-C.
         seat.type(b"sh -c 'echo be\"\"gins; exec sleep 1000'\r")
         await seat.until(b"begins")
         seat.type(b"\x03")

@@ -1,4 +1,4 @@
-"""Does the product go on working, and end in order, when its output cannot be written?"""
+"""The product works and stops in order when its output cannot be written."""
 
 import contextlib
 import http.client
@@ -35,7 +35,7 @@ def asked(here: Product, path: str) -> tuple[int, str]:
 
 @contextlib.contextmanager
 def up(here: Product, output: int) -> Iterator["subprocess.Popen[bytes]"]:
-    """As `torpor up -d` and `torpor up 2>&1 | ...` start it: all that it says goes to one place."""
+    """As `torpor up -d` and `torpor up 2>&1 | ...` start it: all output goes to one place."""
     process = subprocess.Popen(
         [TORPOR, "up"], stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=here.env(), cwd=here.data.parent
     )

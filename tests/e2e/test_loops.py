@@ -1,7 +1,7 @@
-"""Does every loop of the control plane turn after any cut, stop and restart of PostgreSQL and Valkey?
+"""Every loop of the control plane continues after any cut, stop and restart of PostgreSQL and Valkey.
 
-Seeded: `CHAOS_SEED=... CHAOS_CUTS=... make test-deep ARGS=tests/e2e/test_loops.py` repeats the faults of a run. Each loop must
-turn between rounds of cuts, and afterwards each is checked by its effect, in every process and in every leader.
+Seeded: `CHAOS_SEED=... CHAOS_CUTS=... make test-deep ARGS=tests/e2e/test_loops.py` repeats the faults of a run. Each loop
+must turn between rounds of cuts, and afterwards each is checked by its effect, in every process and in every leader.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ LEASE_S = 2
 HASTE = {
     "ttl_interval": "0.5",
     "connection_lease": str(LEASE_S),
-    # The defaults, not the cluster's: a life of 10 s ends in the same moment in which waiting for a connection ends.
+    # The defaults, not the cluster's: a membership of 10 s expires at the moment when waiting for a connection ends.
     "coordinator_heartbeat": "2",
     "coordinator_expiry": "10",
     "reconciler_interval": "4",
@@ -44,9 +44,9 @@ HASTE = {
     "events_heartbeat": "2",
     "drain_grace": "1",
 }
-# A life of 3 s ends while PostgreSQL is stopped for 15 s, so that a short test sees what takes 30 s by default.
+# A membership of 3 s expires while PostgreSQL is stopped for 15 s, so that a short test covers what takes 30 s by default.
 MORE_HASTE = {**HASTE, "coordinator_heartbeat": "0.5", "coordinator_expiry": "3"}
-# Of every so many rounds, these have this fault.
+# In every period of this many rounds, these have a fixed fault.
 FIXED = {1: LONG_STOP, 4: LONG_PARTITION}
 FIXED_EVERY = 7
 
@@ -69,7 +69,7 @@ class Plan:
     cuts: int
     cuts_a_round: int
     fixed: Mapping[int, str]
-    """The disturbance of some rounds; the others draw theirs."""
+    """The fault of some rounds; the others draw theirs."""
     settings: Mapping[str, str]
     with_census: bool = False
     """It takes a minute."""
@@ -106,12 +106,12 @@ class Installation:
     restarts: Counter[str] = field(default_factory=Counter)
 
     async def endure(self, seed: int, plan: Plan) -> None:
-        """Rounds of cuts with one stop, restart or partition among them; after each all is whole, and every loop turns."""
+        """Rounds of cuts with one stop, restart or partition; after each all faults end, and every loop turns."""
         for number, first in enumerate(range(0, plan.cuts, plan.cuts_a_round)):
             of_round = range(first, min(first + plan.cuts_a_round, plan.cuts))
             dice = random.Random(f"{seed}/round {number}")
             fixed = plan.fixed.get(number % FIXED_EVERY)
-            # A fixed one comes first: it meets loops that are at work, not loops that wait for a new connection.
+            # A fixed fault comes first: it hits loops that work, not loops that wait for a new connection.
             disturbed_at = dice.choice(of_round) if fixed is None else first
             for cut in of_round:
                 if cut == disturbed_at:
@@ -125,7 +125,7 @@ class Installation:
             print(f"{self.cuts:4} cuts, every loop turned twice after {self.recovered_s[-1]:.1f} s", flush=True)
 
     async def require_no_restart(self) -> None:
-        """Every loop goes on by itself: no process ended, and no watchdog had to restart a loop."""
+        """Every loop continues by itself: no process ended, and no watchdog had to restart a loop."""
         for place in self.places.all:
             metrics = (await self.client.get(f"{url(place)}/metrics")).text
             for loop, count in re.findall(r'^torpor_loop_restarts_total{loop="(.+)"} (\S+)', metrics, re.MULTILINE):
@@ -135,7 +135,7 @@ class Installation:
         assert not +self.restarts, f"watchdogs restarted loops: {dict(+self.restarts)}"
 
     async def reports(self) -> str:
-        """What each process says of itself: not what is checked, but where to look when a check fails."""
+        """The status report of each process: not checked, but shown when a check fails."""
         parts = []
         for place in self.places.all:
             try:

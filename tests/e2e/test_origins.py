@@ -1,4 +1,4 @@
-"""Is nothing left in a browser of the workspace that had a host name before?"""
+"""A browser keeps no data of the workspace that had the same host name before."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,7 @@ from tests.support.product import SERVE_HOME, Product, product
 
 pytestmark = pytest.mark.browser
 
-# It passes requests on and reads each answer; the greedy one also that of the sign-in.
+# It forwards requests and reads each response; the greedy one also that of the sign-in.
 WORKER = """
 const isGreedy = new URL(self.location).searchParams.has("greedy")
 self.addEventListener("install", () => self.skipWaiting())
@@ -53,7 +53,7 @@ def serve(here: Product, words: str) -> None:
 
 
 def shown(page: Page, here: Product) -> str:
-    """What a script of its page gets from the workspace."""
+    """What a script of the page gets from the workspace."""
     page.goto(f"http://place.localhost:{here.port}/")
     asked: str = page.evaluate("fetch('/').then(answer => answer.text())")
     return asked.strip()
@@ -75,7 +75,7 @@ def test_a_service_worker_of_the_former_workspace_reads_nothing_of_the_new_one(a
     assert "left" not in page.evaluate("document.cookie")
     assert shown(page, here) == "the new one"
 
-    # The same workspace again: what its own pages keep is theirs.
+    # The same workspace again: its own data stays.
     page.evaluate("localStorage.setItem('kept', 'here'); document.cookie = 'kept=here; max-age=9999'")
     page.context.clear_cookies(name="torpor_door")
     assert shown(page, here) == "the new one"
@@ -85,7 +85,7 @@ def test_a_service_worker_of_the_former_workspace_reads_nothing_of_the_new_one(a
 
 
 def test_a_service_worker_that_takes_over_the_sign_in_gets_nowhere(admin: BrowserUser, here: Product) -> None:
-    """What it passes on comes from another site, without the cookies that the code goes with."""
+    """Its forwarded requests come from another site, without the cookies that the code needs."""
     page = admin.page
     serve(here, "the former one")
     assert shown(page, here) == "the former one"

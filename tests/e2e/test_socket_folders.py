@@ -1,4 +1,4 @@
-"""Does a kill -9 leave no socket folder behind for longer than to the next start?"""
+"""Socket folders that a kill -9 leaves behind are removed at the next start."""
 
 import shutil
 import tempfile
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.e2e
 
 @pytest.fixture
 def temporary() -> Iterator[Path]:
-    """A temporary directory of its own whose path is short, as that of a socket must be."""
+    """A new temporary directory with a short path, as sockets need."""
     folder = Path(tempfile.mkdtemp(prefix="tmp-", dir="/tmp"))
     yield folder
     shutil.rmtree(folder)
@@ -22,7 +22,7 @@ def temporary() -> Iterator[Path]:
 
 @pytest.mark.long
 def test_the_next_start_removes_what_a_killed_one_left(tmp_path: Path, temporary: Path) -> None:
-    # So long a path that database and bus have their sockets in the temporary directory, too.
+    # A path so long that database and bus have their sockets in the temporary directory, too.
     folder = tmp_path / ("x" * 100)
     folder.mkdir()
     killed = Product(folder / "data", environment={"TMPDIR": str(temporary)})

@@ -1,4 +1,4 @@
-"""Do sockets outlive everything but their own proxy, and does only a person's work keep a workspace awake?"""
+"""Sockets survive the restart of all processes but their proxy, and only real use keeps a workspace awake."""
 
 import asyncio
 import contextlib
@@ -30,7 +30,7 @@ GOING_AWAY, NOT_ALLOWED = 1001, 1008
 
 @dataclass
 class Installation:
-    """One of each, and people come in at the proxy."""
+    """One process of each role; clients connect to the proxy."""
 
     cluster: Cluster
     settings: dict[str, str]
@@ -39,7 +39,7 @@ class Installation:
     proxy: Node
 
     async def call(self, method: str, path: str, body: object = None) -> Any:
-        """Through the proxy, as everybody does."""
+        """Through the proxy."""
         status, said = await asyncio.to_thread(ask, self.proxy.port, method, f"/api/v1{path}", body, self.cluster.token)
         assert status < 400, (status, said)
         return said
@@ -65,7 +65,7 @@ class Installation:
         )
 
     async def browser(self) -> HttpBrowser:
-        """Somebody who is signed in on the platform."""
+        """A browser that is signed in on the platform."""
         token = new_token()
         database = await Database.open(self.cluster.postgres.dsn, Role.SERVICE)
         try:
@@ -122,7 +122,7 @@ async def test_a_socket_outlives_api_and_controller_and_ends_with_its_right(tmp_
 
         await asyncio.gather(here.api.kill(), here.controller.kill())
         await asyncio.gather(echoes(by_token), echoes(by_door))
-        # Whoever is known comes in as before, while the platform itself is out.
+        # Known callers still have access while the platform is down.
         assert (await asyncio.to_thread(browser.fetch, page)).status == 200
         assert (await asyncio.to_thread(ask, here.proxy.port, "GET", "/health"))[0] == 200
         with pytest.raises(ValueError, match="Expecting value"):
@@ -134,7 +134,7 @@ async def test_a_socket_outlives_api_and_controller_and_ends_with_its_right(tmp_
         await asyncio.gather(echoes(by_token), echoes(by_door))
         assert (await here.call("GET", "/me"))["username"] == "admin"
 
-        # Signing out is said to another process than the one that holds the socket.
+        # The sign-out goes to another process than the one that holds the socket.
         origin = f"http://localhost:{here.proxy.port}"
         out = await asyncio.to_thread(lambda: browser.fetch(f"{origin}/api/v1/logout", "POST", Origin=origin))
         assert out.status == 204
@@ -146,7 +146,7 @@ async def test_a_socket_outlives_api_and_controller_and_ends_with_its_right(tmp_
         await echoes(by_token)
         assert (await asyncio.to_thread(browser.fetch, page)).status == 401
 
-        # The proxy itself: nobody new, those who are there have their time, and are told at its end.
+        # The proxy stops: no new connections; open ones have the grace period and get a close frame.
         here.proxy.process.terminate()
         await refuses_newcomers(here)
         await echoes(by_token)
@@ -161,7 +161,7 @@ async def refuses_newcomers(here: Installation) -> None:
     async def are_refused() -> bool:
         try:
             _, writer = await asyncio.open_connection("127.0.0.1", here.proxy.port)
-        except ConnectionError:  # refused, or reset when it stood in the queue that was closed
+        except ConnectionError:  # refused, or reset in the closed accept queue
             return True
         writer.close()
         return False
@@ -190,7 +190,7 @@ async def test_pings_and_reconnects_are_nobody_and_typing_is_somebody(tmp_path: 
                 await asyncio.sleep(0.5)
 
         async def ping_on() -> None:
-            """As a tab does that nobody looks at: it pings, and when it is cut off it tries again and again."""
+            """As a forgotten tab: it pings, and reconnects when it is cut off."""
             connection = pinged
             while True:
                 try:

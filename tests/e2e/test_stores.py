@@ -1,4 +1,4 @@
-"""Does a home survive an archive store that is read-only for a while, or replaced by an older copy of itself?"""
+"""A home survives an archive store that is read-only for a while, or replaced by an older copy."""
 
 import json
 import shutil
@@ -23,7 +23,7 @@ def ready(here: Product) -> bool:
 
 
 def attempts(here: Product, name: str) -> list[dict[str, Any]]:
-    """The tries of archiving, the last first."""
+    """The archiving operations, the latest first."""
     history = json.loads(here.ok("history", name, "--json"))["items"]
     return [one for one in history if one["kind"] == "ARCHIVING"]
 
@@ -93,7 +93,7 @@ def test_a_store_replaced_by_an_older_copy_restores_no_older_home_and_loses_noth
 
 
 def archive_with_note(here: Product, name: str, note: str) -> str:
-    """The hash of the home that was archived."""
+    """Returns the hash of the archived home."""
     if note == "old":
         here.ok("create", name, "--wait")
     else:

@@ -88,7 +88,7 @@ def test_the_missing_confinement_is_told(here: Product) -> None:
 
 
 def test_the_doctor_says_when_a_restart_is_enough(here: Product) -> None:
-    """Bubblewrap works by now, and the product does not know it yet."""
+    """Bubblewrap works now, but the running product does not know it yet."""
     by_now = Product(here.data, port=here.port)
     for what in ("files and processes", "network"):
         by_now.must_confine(what)
@@ -133,7 +133,7 @@ async def test_serve_with_several_users_needs_the_same(database_url: str, redis_
 
 
 def starts(here: Product, *words: str) -> tuple[int, str]:
-    """What `torpor up` ends with, and what it says on standard error."""
+    """The exit code of `torpor up`, and its standard error."""
     done = subprocess.run(
         [TORPOR, "up", *words], env=here.env(), cwd=here.data.parent, capture_output=True, timeout=ENDS_WITHIN_S, check=False
     )

@@ -1,4 +1,4 @@
-"""Does a volume that is removed by hand, in any phase, end in an error that says so and never in another home?"""
+"""A volume that is removed by hand, in any phase, leads to a clear error and never to another home."""
 
 import contextlib
 import json
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.e2e
 WITHIN_S = 30
 HOME_BYTES = 150_000_000
 MIDDLE_BYTES = 20_000_000
-"""When so much is written, the operation is in the middle of its work."""
+"""When this much is written, the operation is in the middle of its work."""
 NEVER_READY = ("sh", "-c", "sleep 1000")
 IGNORES_TERM = ("sh", "-c", "trap '' TERM HUP INT; python3 -m http.server --bind 127.0.0.1 $PORT")
 
@@ -38,7 +38,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Product]:
 
 @pytest.fixture(autouse=True)
 def nothing_left(here: Product) -> Iterator[None]:
-    """However a volume was lost: its workspace can be purged, and then nothing of it is left."""
+    """However its volume was lost, the workspace can be purged, and all its data is removed."""
     yield
     for one in json.loads(here.ok("list", "--json"))["items"]:
         here.ok("delete", one["name"], "--purge", "--wait", "--timeout", str(WITHIN_S))
@@ -50,7 +50,7 @@ def volumes(here: Product) -> list[str]:
 
 
 def remove(here: Product, volume: Path) -> None:
-    """At once, as a lost disk does: renamed away first, because its files may still be written to."""
+    """At once, as a lost disk: renamed first, because its files may still be written."""
     aside = here.data.parent / "removed"
     volume.rename(aside)
 
@@ -62,7 +62,7 @@ def remove(here: Product, volume: Path) -> None:
 
 
 def ends_in_error(here: Product, name: str, *reasons: str) -> dict[str, Any]:
-    """A start does not help, and makes no other home."""
+    """A start does not help, and creates no other home."""
     here.until(name, lambda seen: seen["phase"] == "ERROR" and seen["operation"] == "NONE", within_s=WITHIN_S)
     started = here.run("start", name, "--wait", "--timeout", "3")
     assert started.returncode != 0
@@ -85,7 +85,7 @@ def wait_for_the_middle(folder: Path, before: int = 0) -> None:
 
 
 def large(here: Product, name: str) -> str:
-    """A workspace on standby whose home takes seconds to archive; the home's hash."""
+    """A stopped workspace whose home takes seconds to archive; returns the hash of the home."""
     here.ok("create", name, "--wait")
     here.ok("exec", name, "--", "sh", "-c", f"echo precious > note; head -c {HOME_BYTES} /dev/urandom > large")
     here.ok("stop", name, "--wait")

@@ -1,4 +1,4 @@
-"""Is a user with an open terminal warned before a stop, and does the warning not postpone it? The real product."""
+"""A user with an open terminal is warned before a stop, and the warning does not postpone it. The real product."""
 
 import asyncio
 import contextlib
@@ -30,7 +30,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Product]:
 
 @contextlib.contextmanager
 def followed(here: Product, name: str, told: Path) -> Iterator[Path]:
-    """What `torpor events` tells of it meanwhile, in this file."""
+    """The output of `torpor events` meanwhile, in this file."""
     with told.open("wb") as output:
         following = subprocess.Popen([here.command, "events", name, "--json"], env=here.env(), stdout=output)
         try:
@@ -58,7 +58,7 @@ async def until_stopped(told: Path) -> list[dict[str, Any]]:
 
 @contextlib.asynccontextmanager
 async def open_tab(here: Product, name: str) -> AsyncIterator[None]:
-    """A terminal of its page, open and not used."""
+    """A terminal of its page, open and unused."""
     address = f"ws://{name}.localhost:{here.port}/pty?session=a-session-of-one-tab&cols=80&rows=24"
     headers = {"X-Torpor-Token": here.token}
     async with connect(address, host="127.0.0.1", port=here.port, additional_headers=headers, ping_interval=None):
@@ -95,7 +95,7 @@ async def test_typing_takes_the_warning_back(here: Product, tmp_path: Path) -> N
             await seat.until(b"type to keep it awake\r\n")
             seat.type(b"echo still-$((6*7))\r")
             await seat.until(b"still-42")
-            # Two warnings, and between them it was in use.
+            # Two warnings, with use between them.
             await seat.until(b"type to keep it awake\r\n")
         said = [event for event in events(told) if event["workspace"]["phase"] == "RUNNING"]
         warned = [number for number, event in enumerate(said) if event["event"] == "sleeping_soon"]

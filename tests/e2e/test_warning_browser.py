@@ -1,4 +1,4 @@
-"""Is a person with a browser warned before a stop, on the dashboard and in the terminal, and can they prevent it?"""
+"""The dashboard and the terminals warn before a stop, and a user can prevent it."""
 
 import json
 import re

@@ -60,7 +60,7 @@ def copy_what_set_up_builds(clone: Path) -> None:
 
 
 def install(wheel: Path, venv: Path) -> None:
-    """The wheel and the pinned packages, from uv's cache or from the index of this machine."""
+    """The wheel and the pinned packages, from uv's cache or from the package index of this machine."""
     done(UV, "venv", "--quiet", "--python", sys.executable, venv)
     environment = {**bootstrap.uv_settings(dict(os.environ)), "VIRTUAL_ENV": str(venv), "UV_NO_CONFIG": "1"}
     pinned = (UV, "pip", "install", "--quiet", "--require-hashes", "-r", bootstrap.PINS[False])

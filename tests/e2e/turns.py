@@ -1,6 +1,6 @@
-"""Turns of every loop of an installation, seen from outside by their effects.
+"""Observe the turns of every loop of an installation from outside, by their effects.
 
-Nothing here asks a process how its loops are: rows, keys, archives, streams and connections show it.
+No process is asked about its loops: rows, keys, archives, streams and connections show them.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ OUTAGE = (
     WebSocketException,
     Unavailable,
 )
-"""What a client sees while something is out."""
+"""The errors of a client during an outage."""
 
 WORKSPACES = "SELECT id::text, name, desired_state, phase, phase_changed_at, operation, error_info FROM workspaces"
 SIGNS_OF_LIFE = "SELECT node_id, max(expires_at) AS until FROM controllers GROUP BY node_id"
@@ -59,11 +59,11 @@ def loop_of(place: RelayedNode, loop: str) -> str:
 
 
 class Out(Exception):
-    """The API cannot answer now."""
+    """The API cannot respond now."""
 
 
 class Turns:
-    """When each loop last turned, and the longest time it did not."""
+    """When each loop last turned, and its longest pause."""
 
     def __init__(self, places: Iterable[RelayedNode]) -> None:
         now = time.monotonic()
@@ -87,7 +87,7 @@ class Turns:
                 del self._last[loop_of(place, loop)]
 
     async def until_all_turn(self, *, times: int, within_s: float) -> float:
-        """Wait until each has turned so often from now on; the seconds that took."""
+        """Wait until each has turned this often from now on; returns the seconds."""
         began = time.monotonic()
         before = Counter(self._counts)
 
@@ -107,24 +107,24 @@ class Turns:
 
 
 class Watch:
-    """Workspaces whose life shows the turns, and the clients that look at them."""
+    """Workspaces whose changes show the turns, and their clients."""
 
     def __init__(self, places: RelayedNodes, client: httpx2.AsyncClient) -> None:
         self.places = places
         self.turns = Turns(places.all)
         self.rows: Mapping[str, Any] = {}
-        """Of each workspace, by its name."""
+        """The row of each workspace, by name."""
         self.lost: Counter[str] = Counter()
-        """How often a connection in use was closed, by its process."""
+        """How often a connection in use was closed, by process."""
         self.slept: Counter[str] = Counter()
-        """How often a workspace in use was put to sleep, because its proxy could tell neither server of the use."""
+        """How often a workspace in use was stopped, because its proxy could reach neither server."""
         self._client = client
         self._tasks: list[asyncio.Task[None]] = []
         self._here = places.here
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Create the workspaces and follow the turns, whatever happens."""
+        """Create the workspaces and follow the turns through all faults."""
         await self.create("dozing", ttl_s=DOZES_AFTER_S)
         for place in self.places.all:
             await self.create(f"busy-{place.name}", ttl_s=BUSY_TTL_S)
@@ -149,14 +149,14 @@ class Watch:
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def until_all_turn(self, *, times: int, within_s: float) -> float:
-        """Wait until each loop has turned so often from now on; the seconds that took."""
+        """Wait until each loop has turned this often from now on; returns the seconds."""
         try:
             return await self.turns.until_all_turn(times=times, within_s=within_s)
         finally:
             self._require_all_look()
 
     def _require_all_look(self) -> None:
-        """A client that broke sees nothing: that is a fault of the test or a wrong answer, not a loop that stands still."""
+        """A client that failed observes nothing: that is an error of the test or a wrong response, not a loop that hangs."""
         for task in self._tasks:
             if task.done() and not task.cancelled():
                 task.result()
@@ -164,7 +164,7 @@ class Watch:
     # ── asking ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def ask(self, place: RelayedNode, method: str, path: str, body: object = None) -> Any:
-        """What this process answers; Out when it cannot now."""
+        """The response of this process; raises Out if there is none now."""
         try:
             answer = await self._client.request(method, f"{url(place)}/api/v1{path}", json=body, headers=self.headers())
         except OUTAGE as out:
@@ -175,7 +175,7 @@ class Watch:
         return answer.json() if answer.content else None
 
     async def ask_any(self, method: str, path: str, body: object = None, *, within_s: float = 120) -> Any:
-        """Asked of one process after the other until one answers."""
+        """Ask one process after the other until one responds."""
         outs: list[Out] = []
 
         async def answered() -> tuple[Any] | None:
@@ -198,7 +198,7 @@ class Watch:
         return {"Authorization": f"Bearer {token or self._here.token}"}
 
     async def create_at(self, place: RelayedNode, name: str) -> None:
-        """A workspace that this process controls while all of them live."""
+        """A workspace that this process controls while all processes run."""
         nodes = [one.name for one in self.places.all]
         for number in itertools.count():
             made = await self.create(f"{name}-{number}")
@@ -212,7 +212,8 @@ class Watch:
     async def until_stands(
         self, name: str, state: str, *, not_since: datetime | None = None, within_s: float = NEVER_S
     ) -> None:
-        """Until this is its phase, its wish, and nothing is under way; `not_since`: and that has come about later."""
+        """Wait for this phase as requested state, without an operation in progress; `not_since`: and reached after that
+        time."""
         await until(
             lambda: self.stands(name, state) and self.rows[name]["phase_changed_at"] != not_since,
             within_s=within_s,
@@ -236,7 +237,7 @@ class Watch:
         )
 
     def stream(self, place: RelayedNode, token: str | None = None) -> contextlib.AbstractAsyncContextManager[httpx2.Response]:
-        """Its events."""
+        """Its event stream."""
         return self._client.stream("GET", f"{url(place)}/api/v1/events", headers=self.headers(token))
 
     async def create(self, name: str, *, ttl_s: int = NEVER_S) -> str:
@@ -247,7 +248,7 @@ class Watch:
     # ── looking ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _follow_rows(self) -> None:
-        """Signs of life, events that have a number, and workspaces."""
+        """Heartbeats, numbered events, and workspaces."""
         lives: dict[str, Any] = {}
         last_event = 0
         async with asking_postgres(self._here) as database:
@@ -262,7 +263,7 @@ class Watch:
                 await asyncio.sleep(LOOK_EVERY_S)
 
     async def _follow_archives(self) -> None:
-        """The collector removes those that their workspace has enough newer ones of."""
+        """The collector removes archives for which the workspace has enough newer ones."""
         seen: frozenset[str] = frozenset()
         while True:
             now = (await self._here.fate.inspect(log_since=10**9)).archives
@@ -289,7 +290,7 @@ class Watch:
                 await asyncio.sleep(LOOK_EVERY_S)
 
     async def lease(self, bus: Any, name: str) -> float | None:
-        """When the last lease of this workspace runs out, by Valkey's clock."""
+        """When the last lease of this workspace expires, by Valkey's clock."""
         if name not in self.rows:
             return None
         (scored,) = await bus.ask(("ZRANGE", connections_key(self.rows[name]["id"]), 0, -1, "WITHSCORES"))
@@ -304,7 +305,7 @@ class Watch:
     # ── using ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _swing(self, place: RelayedNode) -> None:
-        """Its controller does what is wished, again and again; each round leaves an archive to collect."""
+        """Its controller reaches the requested states again and again; each round leaves an archive to collect."""
         name = f"swinging-{place.name}"
         while True:
             for state in ("STANDBY", "ARCHIVED", "RUNNING"):
@@ -313,7 +314,7 @@ class Watch:
                 self.turns.turned(loop_of(place, "controller"))
 
     async def _doze(self) -> None:
-        """The idle watch puts it to sleep, and it is woken again."""
+        """The idle watch stops it, and it is started again."""
         while True:
             before = self.rows["dozing"]["phase_changed_at"] if "dozing" in self.rows else None
             await self.wish("dozing", "RUNNING")
@@ -325,7 +326,7 @@ class Watch:
         name = f"busy-{place.name}"
         try:
             async with self.connect(place, name) as connection:
-                # Its proxy may have missed that the workspace sleeps and let us in: then again, until it wakes it.
+                # Its proxy may have missed the stop and accepted the connection: then retry until it wakes the workspace.
                 await self.until_stands(name, "RUNNING", within_s=BUSY_TTL_S)
                 # A program ends with its workspace; the echo server does not, so the connection ends here.
                 while self.stands(name, "RUNNING"):
@@ -357,7 +358,7 @@ async def events_of(stream: httpx2.Response) -> AsyncIterator[Mapping[str, Any]]
 
 
 async def _for_ever(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Begin again after every outage."""
+    """Restart after every outage."""
     while True:
         with contextlib.suppress(*OUTAGE):
             await work()

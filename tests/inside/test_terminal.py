@@ -1,4 +1,4 @@
-"""Does the terminal keep its shell, its pace and its door, as a real program with a real pty?"""
+"""The terminal as a real program with a real pty: it keeps its shell, its flow control and its access check."""
 
 import asyncio
 import http.client
@@ -94,7 +94,7 @@ def stopped_at_the_end(home: Path) -> Iterator[Start]:
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """Start a terminal as the runtime does; all are stopped at the end, and must end well."""
+    """Start a terminal as the runtime does. All are stopped at the end and must exit with 0."""
     with stopped_at_the_end(tmp_path) as begin:
         yield begin
 
@@ -111,7 +111,7 @@ def new_session() -> str:
 
 
 class Tab:
-    """What a page does, without a page."""
+    """What the page does, without a browser."""
 
     def __init__(self, connection: ClientConnection, attached: dict[str, object]) -> None:
         self.connection = connection
@@ -131,13 +131,13 @@ class Tab:
         return self.shown
 
     async def pids(self, command: str) -> list[int]:
-        """The numbers that a command says, told apart from how it was typed."""
+        """The pids in the output of a command, distinguished from the typed text."""
         await self.type(f"{command} | sed 's/^/pi''ds /; s/$/ ./'\r")
         await self.until(" .\r\n")
         return [int(pid) for pid in self.shown.split(b"pids ")[-1].split(b" .")[0].split()]
 
     async def interrupt(self) -> None:
-        """Type Control-C and wait for the prompt: what is typed before that is thrown away by the terminal's driver."""
+        """Type Control-C and wait for the prompt: the terminal driver discards keys that are typed before that."""
         self.shown = b""
         await self.type("\x03")
         await self.until("^C")
@@ -154,7 +154,7 @@ OpenTab = Callable[..., Awaitable[Tab]]
 
 @pytest.fixture
 async def attempt() -> AsyncIterator[Attempt]:
-    """Open a socket on a terminal's pty; all are closed at the end."""
+    """Open a WebSocket to a terminal; all are closed at the end."""
     opened: list[ClientConnection] = []
 
     async def begin(terminal: Running, query: str = "", origin: str | None = None) -> ClientConnection:
@@ -171,7 +171,7 @@ async def attempt() -> AsyncIterator[Attempt]:
 
 @pytest.fixture
 def open_tab(attempt: Attempt) -> OpenTab:
-    """Open a socket and hear what it was attached to."""
+    """Open a WebSocket and read what it was attached to."""
 
     async def begin(terminal: Running, session: str | None = None, origin: str | None = None, **query: int) -> Tab:
         names = [f"session={session}"] if session else []
@@ -185,7 +185,7 @@ def open_tab(attempt: Attempt) -> OpenTab:
 
 
 def lives(pid: int) -> bool:
-    """Whether it runs. An orphan that has ended may wait a while for the machine's first process to collect it."""
+    """Whether it runs. An ended orphan may wait for the machine's first process to reap it."""
     try:
         return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(") ")[2][0] not in "ZX"
     except (FileNotFoundError, ProcessLookupError):
@@ -215,9 +215,9 @@ async def test_it_is_a_login_shell_in_utf_8_that_does_not_see_what_is_ours(termi
 
 
 async def test_signals_are_as_a_shell_expects_them(start: Start, open_tab: OpenTab) -> None:
-    """Python ignores SIGPIPE, and an ignored signal is inherited: `yes` would complain instead of ending quietly."""
+    """Python ignores SIGPIPE, and an ignored signal is inherited: `yes` would print an error instead of ending silently."""
     tab = await open_tab(start())
-    # Control-C must come when the program has the terminal, not on the way there: bash would wait for it all the same.
+    # Control-C must come when the program has the terminal; before that, bash would wait for the program.
     await tab.type("yes | head -1; echo ${PIPESTATUS[0]}; sh -c 'echo as''leep; exec sleep 60'\r")
     await tab.until("asleep\r\n")
     assert b"141\r\n" in tab.shown

@@ -1,4 +1,4 @@
-"""Does a person with a browser get a terminal, and keep it?"""
+"""A user with a browser gets a terminal and keeps it."""
 
 import os
 import socket
@@ -26,7 +26,7 @@ FITS = """height => {
 }"""
 LINE = "terminal.buffer.active.getLine(terminal.buffer.active.baseY + terminal.buffer.active.cursorY).translateToString(true)"
 RUNS = f"{LINE} === ''"
-"""A command was accepted and has written nothing yet."""
+"""A command was accepted and has written no output yet."""
 PROMPTS = f"{LINE} !== '' && !{LINE}.includes('^C')"
 """The shell waits for a command, after the last one was interrupted."""
 
@@ -39,7 +39,7 @@ def port() -> int:
 
 @pytest.fixture
 def serve(port: int, tmp_path: Path) -> Iterator[Serve]:
-    """Start the terminal, again after it was stopped if need be; it is stopped at the end."""
+    """Start the terminal, also again after a stop; it is stopped at the end."""
     started: list[subprocess.Popen[bytes]] = []
 
     def begin() -> subprocess.Popen[bytes]:
@@ -142,7 +142,7 @@ async def test_a_broken_connection_is_said_and_mended(serve: Serve, browser: Bro
     process.terminate()
     process.wait(10)
     await expect(page.locator("#message")).to_contain_text("Reconnecting…")
-    await expect(page.get_by_role("button", name="Wake it")).to_be_visible(timeout=20_000)
+    await expect(page.get_by_role("button", name="Start it")).to_be_visible(timeout=20_000)
     await page.screenshot(path=ARTIFACTS / "terminal-reconnecting.png")
     serve()
     await expect(page.locator("#bar")).to_be_hidden(timeout=20_000)

@@ -1,4 +1,4 @@
-"""What do the tests of the front share?"""
+"""Fixtures shared by the tests of the proxy."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What is a front told when everybody may go everywhere? A small gate, and a stage with a front and those behind it."""
+"""A small gate without access checks, and a stage with a proxy server and its upstreams."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -17,6 +17,7 @@ from torpor.proxy.timeouts import ProxyTimeouts
 from torpor.proxy.usage import UNWATCHED, WorkspaceUse
 
 PATIENCE_S = 10.0
+LOOPBACK = ("127.0.0.1", "::1")
 
 Handler: TypeAlias = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 Judging: TypeAlias = Callable[[RequestHead, str], Verdict | Awaitable[Verdict]]
@@ -35,7 +36,7 @@ def passing(
 
 @dataclass
 class OpenGate:
-    """The first label of the host says where it goes."""
+    """The first label of the host selects the upstream."""
 
     verdicts: dict[str, Verdict | Judging] = field(default_factory=dict)
     seen: list[tuple[RequestHead, str]] = field(default_factory=list)
@@ -48,7 +49,7 @@ class OpenGate:
 
 @dataclass
 class Stage:
-    """A front, with the platform and the workspaces behind it."""
+    """A proxy server with the platform and the workspaces behind it."""
 
     folder: Path
     gate: OpenGate
@@ -56,7 +57,7 @@ class Stage:
     servers: list[asyncio.Server] = field(default_factory=list)
     failures: list[BaseException] = field(default_factory=list)
     accepted: dict[str, int] = field(default_factory=dict)
-    """How many connections each has got."""
+    """How many connections each upstream has accepted."""
     handling: "set[asyncio.Task[object]]" = field(default_factory=set)
 
     @property
@@ -64,7 +65,7 @@ class Stage:
         return self.front.port
 
     async def serve(self, name: str, handler: Handler, *, bearer: str | None = None, use: WorkspaceUse = UNWATCHED) -> Address:
-        """An upstream on a Unix socket. `localhost` is the platform; any other name a running workspace."""
+        """Serve an upstream on a Unix socket. `localhost` is the platform; any other name is a running workspace."""
         path = self.folder / name
         self.servers.append(await asyncio.start_unix_server(self._minding(name, handler), path))
         address = Address(unix_path=str(path))
@@ -100,7 +101,7 @@ class Stage:
         return await asyncio.open_connection("127.0.0.1", self.port)
 
     async def ask(self, *lines: str | bytes, body: bytes = b"", target: str = "GET / HTTP/1.1") -> "Answer":
-        """One request on one connection; the whole of what came back until the connection ended."""
+        """Send one request on one connection; return the whole response until the connection ended."""
         return await self.send_raw(made(target, *lines, "Connection: close") + body)
 
     async def send_raw(self, raw: bytes) -> "Answer":
@@ -145,7 +146,7 @@ async def read_head(reader: asyncio.StreamReader) -> bytes:
 
 
 async def read_answer(reader: asyncio.StreamReader) -> Answer:
-    """One answer with a length, on a connection that goes on."""
+    """Read one response with a length, on a connection that stays open."""
     async with asyncio.timeout(PATIENCE_S):
         answer = Answer.read(await read_head(reader))
         body = await reader.readexactly(int(answer.headers.get("content-length", "0")))
@@ -153,14 +154,14 @@ async def read_answer(reader: asyncio.StreamReader) -> Answer:
 
 
 async def echo_heads(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Answers every request with the head that it got, and keeps its connection."""
+    """Answer every request with the received head, and keep the connection."""
     while True:
         got = await read_head(reader)
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(got), got))
         await writer.drain()
 
 
-# Everything a hundred times sooner, so that a test need not wait for it.
+# All timeouts are a hundred times shorter, so that tests do not wait.
 HASTY = ProxyTimeouts(
     head_s=0.2, idle_s=0.2, body_s=0.2, answer_s=0.2, upgrade_s=0.2, slow_s=0.2, half_closed_s=0.2, linger_s=0.1, look_s=0.02
 )
@@ -175,7 +176,7 @@ async def staged(
     limits: ConnectionLimits = UNLIMITED,
 ) -> AsyncIterator[Stage]:
     gate = OpenGate()
-    front = ProxyServer(gate, port=0, trusted=trusted, patience=patience, limits=limits)
+    front = ProxyServer(gate, port=0, hosts=LOOPBACK, trusted=trusted, patience=patience, limits=limits)
     await front.start()
     stage = Stage(folder, gate, front)
     try:
@@ -184,7 +185,7 @@ async def staged(
         await front.stop(grace_s=0)
         for server in stage.servers:
             server.close()
-        # Upstream handlers see the end of their connections; whoever does not, is ended before the loop goes away.
+        # Upstream handlers see the end of their connections; those that do not are canceled before the loop closes.
         if stage.handling:
             await asyncio.wait(stage.handling, timeout=0.05)
         for task in stage.handling:

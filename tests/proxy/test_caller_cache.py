@@ -1,4 +1,4 @@
-"""Is whoever was recognised known again, and gone from everywhere as soon as they may not come in any more?"""
+"""A recognized caller is cached, and loses all connections as soon as the access ends."""
 
 import asyncio
 import contextlib
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.proxy.open_gate import LOOPBACK
 from tests.support.gate_stage import CONNECTS, FETCHES, GOES_THERE, PATIENCE_S, GateStage, gate_stage
 from tests.support.users import accounts_of, person
 from tests.support.waiting import until
@@ -41,7 +42,7 @@ async def test_many_who_ask_at_once_ask_once(here: GateStage) -> None:
     assert visitors.known(token) is None
     before = here.database.statements
     found = await asyncio.gather(*(visitors.ask(token) for _ in range(50)))
-    # Who it is, and that it was used.
+    # One query for the caller, one for the time of use.
     assert here.database.statements - before <= 2
     assert {one.caller.user.username for one in found if one.caller} == {"ada"}
     assert visitors.known(token) is found[0]
@@ -55,7 +56,7 @@ async def test_half_a_minute_later_it_is_asked_again(
         await here.workspace()
         token = await here.token(here.ada)
         assert isinstance(await here.ask(token), Forward)
-        # Without a word to anybody.
+        # Without a message about the change.
         await here.db.execute("DELETE FROM tokens")
         await until(lambda: _is_refused(here, token))
 
@@ -134,13 +135,13 @@ async def test_whom_it_is_no_longer_shared_with_is_thrown_out(here: GateStage) -
     bob = await person(here.database, "bob")
     ada, other = await here.workspace(), await here.workspace("other")
     for name in ("ada", "other"):
-        await here.wishes.share(here.ada, name, "bob", Share.USE)
+        await here.wishes.sharing.share(here.ada, name, "bob", Share.USE)
     await here.until_heard()
     token, own = await here.token(bob), await here.token(here.ada)
     ways = [await here.passed(token), await here.passed(token, host="other"), await here.passed(own)]
     for way in ways:
         way.use.connected()
-    await here.wishes.unshare(here.ada, "ada", "bob")
+    await here.wishes.sharing.unshare(here.ada, "ada", "bob")
     await until(lambda: _is(bool(here.cuts)))
     await asyncio.sleep(0.1)
     assert set(here.cuts) == {ways[0].bearer}, "only there, and nobody else"
@@ -150,10 +151,10 @@ async def test_whom_it_is_no_longer_shared_with_is_thrown_out(here: GateStage) -
 
 @pytest.mark.parametrize("how", ["sign out", "unshare"])
 async def test_a_stream_of_events_ends_with_the_right_to_it(here: GateStage, tmp_path: Path, how: str) -> None:
-    """No use, and open all the same: through a real front, as a browser has it."""
+    """An event stream does not count as use but stays open; through a real proxy server, as with a browser."""
     bob = await person(here.database, "bob")
     ada = await here.workspace()
-    await here.wishes.share(here.ada, "ada", "bob", Share.USE)
+    await here.wishes.sharing.share(here.ada, "ada", "bob", Share.USE)
     await here.until_heard()
     session, _ = await here.session(bob)
     door = await here.door(session, ada)
@@ -164,7 +165,7 @@ async def test_a_stream_of_events_ends_with_the_right_to_it(here: GateStage, tmp
         await reader.read()
         writer.close()
 
-    house, front = here.inside.house, ProxyServer(here.gate, port=0)
+    house, front = here.inside.house, ProxyServer(here.gate, port=0, hosts=LOOPBACK)
     house._address_of = lambda workspace_id, port: Address(unix_path=str(tmp_path / "events"))
     visitors_of(here)._cut = front.cut
     server = await asyncio.start_unix_server(pour, tmp_path / "events")
@@ -179,7 +180,7 @@ async def test_a_stream_of_events_ends_with_the_right_to_it(here: GateStage, tmp
             if how == "sign out":
                 await here.accounts.sign_out(session)
             else:
-                await here.wishes.unshare(here.ada, "ada", "bob")
+                await here.wishes.sharing.unshare(here.ada, "ada", "bob")
             with contextlib.suppress(ConnectionError):
                 await reader.read()
         assert not visitors_of(here).has_open(ada.id)

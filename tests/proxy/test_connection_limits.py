@@ -1,4 +1,4 @@
-"""Can no client address use up the connections of the others, or all descriptors of the process?"""
+"""No client address can use up the connections of others, or all descriptors of the process."""
 
 import asyncio
 import sys
@@ -22,7 +22,7 @@ WEBSOCKET = ("Host: ada.localhost", "Connection: Upgrade", "Upgrade: websocket")
 
 
 async def swallow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Answers a GET at once, switches protocols where that is asked, and waits for every body."""
+    """Answer a GET at once, switch protocols on request, and wait for every body."""
     while True:
         head = await read_head(reader)
         if b"Upgrade" in head:
@@ -100,7 +100,7 @@ async def test_a_connection_without_a_request_gives_way_to_a_newer_one(tmp_path:
         await until(lambda: stage.front.counted == CAP)
         busy = []
         for expected in silent:
-            # First those that never sent a request, the oldest of them before the others.
+            # Connections without a request are closed first, the oldest before the others.
             busy.append(await Connection.open(stage, ATTACKER, SLOW))
             assert await expected.is_closed()
         assert (await kept.get()).status == 200
@@ -186,7 +186,7 @@ async def test_one_that_is_being_refused_does_not_keep_silent_ones_from_giving_w
     tmp_path: Path, anyio_backend: object
 ) -> None:
     async with capped(tmp_path, total=4) as stage:
-        # It has its answer and keeps its half open, so it is listened to for a while.
+        # It has its response and keeps its half open, so it is read for a while.
         lingering = await Connection.open(stage, ATTACKER, b"no request\r\n\r\n")
         assert (await read_answer(lingering.reader)).status == 400
         silent = [await Connection.open(stage, f"127.0.0.{number}") for number in range(10, 13)]
@@ -219,7 +219,7 @@ asyncio.run(flood(Path(sys.argv[1])))
 
 
 async def flood(folder: Path) -> None:
-    """A front in a process of its own, whose descriptors are few."""
+    """Run a proxy server in another process with few descriptors."""
     limits = ConnectionLimits(100_000, total_connections(descriptor_limit()))
     async with staged(folder, limits=limits) as stage:
         await stage.serve("ada", swallow)
@@ -233,7 +233,7 @@ async def flood(folder: Path) -> None:
 
 
 async def test_slow_bodies_do_not_use_up_the_descriptors(tmp_path: Path, anyio_backend: object) -> None:
-    """The limit for an address is out of reach here, so only the one for all holds."""
+    """The limit for one address is out of reach here, so only the total limit applies."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", FLOOD, str(tmp_path), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
     )
@@ -245,7 +245,7 @@ async def test_slow_bodies_do_not_use_up_the_descriptors(tmp_path: Path, anyio_b
         reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(f"127.0.1.{number % 200 + 1}", 0))
         writer.write(SLOW)
         connections.append((reader, writer))
-    with suppress(ConnectionError):  # it is answered, or closed
+    with suppress(ConnectionError):  # it is answered or closed
         async with asyncio.timeout(PATIENCE_S):
             assert await connections[-1][0].read(12) in (b"HTTP/1.1 503", b"")
     process.stdin.close()

@@ -1,4 +1,4 @@
-"""Does what is used stay awake when only its proxy cannot reach the bus? Real PostgreSQL, real Valkey, and a wire to cut."""
+"""A workspace in use stays awake while its proxy cannot reach the bus. Real PostgreSQL and Valkey, and a connection to cut."""
 
 import asyncio
 import contextlib
@@ -19,7 +19,7 @@ from torpor.bus.redis import Bus
 from torpor.domain.records import Workspace
 from torpor.domain.states import Wish
 from torpor.proxy.use_leases import ConnectionLeases
-from torpor.service.activity import WriteDown, discard_use
+from torpor.service.activity import RecordUse, discard_use
 
 pytestmark = pytest.mark.anyio
 
@@ -32,10 +32,10 @@ class Stage:
     night: IdleStage
     wire: UnreliableSocket
     bus: Bus
-    """Through the wire."""
+    """Through the connection that the test cuts."""
 
     async def workspace(self) -> Workspace:
-        """One whose row has not heard of any use for an hour."""
+        """A workspace whose row says that it was last used an hour ago."""
         ada = await self.night.workspace()
 
         async def is_believed() -> bool:
@@ -44,11 +44,11 @@ class Stage:
         await until(is_believed)
         return ada
 
-    def leases(self, write_down: WriteDown) -> ConnectionLeases:
+    def leases(self, write_down: RecordUse) -> ConnectionLeases:
         return ConnectionLeases(RedisActivity(self.bus), lambda *_: None, lease_s=LEASE_S, write_down=write_down)
 
     async def is_kept_awake(self, ada: Workspace, seconds: float) -> bool:
-        """Whether the leader, who looks all the time, leaves it as it is for so long."""
+        """Whether the leader, which checks all the time, leaves it running for this long."""
         until = time.monotonic() + seconds
         while time.monotonic() < until and await self.night.wish_of(ada) is Wish.RUNNING:
             await self.night.watch.do(TERM)
@@ -95,7 +95,7 @@ async def test_a_connection_that_carries_data_keeps_awake_though_its_proxy_canno
         stage.wire.cut()
         async with meanwhile(again_and_again(tie.carried)):
             assert await stage.is_kept_awake(ada, 2 * (LEASE_S + ada.standby_ttl_s))
-        # Nobody types any more: that the wire is cut does not keep it awake for ever.
+        # No input comes any more: the cut connection alone must not keep the workspace awake.
         assert not await stage.is_kept_awake(ada, PATIENCE_S)
 
 
@@ -126,7 +126,7 @@ async def test_requests_keep_awake_though_nobody_can_tell_the_bus(stage: Stage) 
 
 
 async def test_whoever_is_back_on_the_wire_has_said_so_before_the_leader_looks_again(stage: Stage) -> None:
-    """Without any row written: between the leader's two looks there is time for one try that fails and one that does not."""
+    """No row is written: between two checks of the leader there is time for one failed and one successful attempt."""
     ada = await stage.workspace()
     leases = stage.leases(discard_use)
     async with leases.running():

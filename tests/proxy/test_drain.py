@@ -1,4 +1,4 @@
-"""Does a front that stops let people finish, and tell those who cannot? On both event loops."""
+"""A server that stops lets requests finish, and closes WebSockets with a close frame. On both event loops."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Is data told from signs of life, wherever the pieces of the stream are cut?"""
+"""Data is distinguished from pings and pongs, for any cut of the stream into pieces."""
 
 import itertools
 import random
@@ -19,14 +19,14 @@ class Frame:
     masked: bool = False
     flags: int = 0x80
     length_bytes: int | None = None
-    """In how many bytes the length is written, though fewer would do."""
+    """In how many bytes the length is written, although fewer would do."""
 
     @property
     def is_data(self) -> bool:
         return self.opcode in DATA
 
     def encode(self) -> bytes:
-        """As RFC 6455 has it, section 5.2."""
+        """As in RFC 6455, section 5.2."""
         mask = 0x80 if self.masked else 0
         fewest = 0 if self.size < 126 else 2 if self.size < 1 << 16 else 8
         match fewest if self.length_bytes is None else self.length_bytes:
@@ -36,7 +36,7 @@ class Frame:
                 length = struct.pack("!BH", 126 | mask, self.size)
             case _:
                 length = struct.pack("!BQ", 127 | mask, self.size)
-        # A payload that looks like frames itself: whoever is out of step finds them.
+        # A payload that looks like frames: a parser that lost its position would find them.
         payload = (b"\x81\x00" * (self.size // 2 + 1))[: self.size]
         return bytes([self.flags | self.opcode]) + length + (b"mask" if self.masked else b"") + payload
 
@@ -64,7 +64,7 @@ def test_every_kind_and_length_in_one_piece(opcode: int, masked: bool) -> None:
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("length_bytes", [None, 2, 8])
 def test_every_pair_of_cuts(before: int, after: int, masked: bool, length_bytes: int | None) -> None:
-    """Two frames between two pings, in three pieces, cut everywhere."""
+    """Two frames between two pings, in three pieces, cut at every position."""
     middle = [Frame(before, 7, masked, length_bytes=length_bytes), Frame(after, 3, masked)]
     stream = b"".join(frame.encode() for frame in (Frame(PING, 2), *middle, Frame(PONG, 0)))
     expected = any(frame.is_data for frame in middle)
@@ -73,7 +73,7 @@ def test_every_pair_of_cuts(before: int, after: int, masked: bool, length_bytes:
 
 
 def test_a_piece_counts_exactly_when_it_completes_a_header_of_data_or_holds_its_payload() -> None:
-    """Against a reference that knows the whole stream: random frames, random cuts."""
+    """Compared with a reference that knows the whole stream: random frames, random cuts."""
     dice = random.Random(20260301)
     for _ in range(300):
         frames = [
@@ -89,7 +89,7 @@ def test_a_piece_counts_exactly_when_it_completes_a_header_of_data_or_holds_its_
         for frame in frames:
             encoded = frame.encode()
             header = len(encoded) - frame.size
-            # The header's last byte tells what it is; every byte behind it is payload.
+            # The last byte of the header decides; every byte after it is payload.
             telling += [False] * (header - 1) + [frame.is_data] * (1 + frame.size)
             stream += encoded
         count = dice.randrange(min(40, len(stream)) + 1)

@@ -1,7 +1,7 @@
-"""Can bytes be found that crash the front, hang it, or get a request past it unjudged?
+"""No input crashes the proxy server, hangs it, or gets a request past the gate.
 
-Behind it another parser (llhttp, which reads for Node and uvicorn) writes down what it sees: as many requests as were judged,
-and the same ones. Seeded, so that a failure comes again.
+Behind it another parser (llhttp, which Node and uvicorn use) records the requests that it sees: they must be the same as
+those that the gate judged. Seeded, so that a failure can be repeated.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from torpor.proxy.server import ProxyServer
 ADA = "Host: ada.localhost"
 FUZZ = settings(
     max_examples=700,
-    # To make an example smaller takes as many tries again, each of which may hang.
+    # Shrinking takes as many examples again, each of which may hang.
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
@@ -58,7 +58,7 @@ EVIL = [
 
 @st.composite
 def mutated(draw: st.DrawFn, valid: list[bytes]) -> bytes:
-    """Good ones after each other, with a few things done to them."""
+    """Valid requests in a row, with a few mutations."""
     raw = b"".join(draw(st.lists(st.sampled_from(valid), min_size=1, max_size=3)))
     for _ in range(draw(st.integers(0, 3))):
         at = draw(st.integers(0, len(raw)))
@@ -77,7 +77,7 @@ def mutated(draw: st.DrawFn, valid: list[bytes]) -> bytes:
 
 
 class Recorder:
-    """Reads with llhttp, answers every request, and hangs up on what it does not understand."""
+    """Parses with llhttp, answers every request, and closes the connection on a parse error."""
 
     def __init__(self, house: "House", writer: asyncio.StreamWriter) -> None:
         self._house = house
@@ -115,7 +115,7 @@ class House:
     leaked: list[bytes] = field(default_factory=list)
     broken: list[dict[str, Any]] = field(default_factory=list)
     answer: bytes = b""
-    """What the workspace `eve` says to anything."""
+    """The response of the workspace `eve` to any request."""
 
     async def open(self) -> None:
         asyncio.get_running_loop().set_exception_handler(lambda _, context: self.broken.append(context))
@@ -148,14 +148,14 @@ class House:
             while True:
                 await read_head(reader)
                 writer.write(self.answer)
-                # Whoever says something without an end ends it here.
+                # A response without an end is ended by closing here.
                 if self.answer.count(b"Connection: close"):
                     break
         self.writers.discard(writer)
         writer.close()
 
     async def send(self, raw: bytes, cut: int) -> bytes:
-        """In two pieces, and then no more; everything that came back, until the end."""
+        """Send the bytes in two pieces, then no more; return everything that came back."""
         self.gate.seen.clear()
         self.arrived.clear()
         reader, writer = await asyncio.open_connection("127.0.0.1", self.front.port)
@@ -194,7 +194,8 @@ def house() -> Iterator[House]:
 def check_requests(house: House, raw: bytes, cut: int) -> None:
     house.runner.run(house.send(raw, min(cut, len(raw))))
     judged = [(head.method, head.target) for head, _ in house.gate.seen if head.host.startswith("ada.")]
-    # One may have been refused after all, for its body; or not understood, which is its reader's right. None comes besides.
+    # A judged request may be refused later because of its body, or not be understood by its parser. But no other request
+    # arrives.
     remaining = iter(judged)
     assert all(one in remaining for one in house.arrived), (house.arrived, judged)
     assert not house.leaked
@@ -228,7 +229,7 @@ ANSWERS = [
 
 
 class Heard:
-    """What a client reads, with llhttp."""
+    """Parses the responses of a client with llhttp."""
 
     def __init__(self) -> None:
         self.bodies: list[bytes] = []
@@ -243,12 +244,12 @@ class Heard:
 @FUZZ
 @given(mutated(ANSWERS), st.booleans())
 def test_an_answer_never_runs_into_the_next(house: House, answer: bytes, ends: bool) -> None:
-    """One to a workspace that says anything at all, and on the same connection one to a workspace that is sound."""
-    # What has no end would be waited for as long as answers are; here it is the program that ends it.
+    """One request to a workspace with an arbitrary response, then one to a normal workspace on the same connection."""
+    # A response without an end would last until the timeout; here the program ends it.
     house.answer = answer + (b"\r\nConnection: close" if ends else b"Connection: close")
     raw = made("GET /one HTTP/1.1", "Host: eve.localhost") + made("GET /two HTTP/1.1", ADA)
     got = house.runner.run(house.send(raw, len(raw)))
-    # One that breaks off is cut, and then nobody may have heard of it.
+    # A broken response resets the connection, and then the client may have read none.
     assert not got or got.startswith(b"HTTP/1.1 ")
     assert not house.broken
     if house.arrived:

@@ -1,4 +1,4 @@
-"""Who comes in, what wakes, what does everybody else see, and what does it cost the database?"""
+"""The gate: access, wakes, the pages for all others, and the number of database queries."""
 
 import asyncio
 import contextlib
@@ -34,7 +34,7 @@ async def here(database_url: str, redis_url: str, tmp_path: Path) -> AsyncIterat
         yield made
 
 
-# ── whose it is ───────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── hosts ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def test_the_platform_s_own_requests_go_to_the_platform(here: GateStage) -> None:
@@ -53,7 +53,7 @@ def _head(*lines: str) -> RequestHead:
     return parse("\r\n".join(("GET / HTTP/1.1", *lines, "", "")).encode())
 
 
-# ── nobody ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── without a credential ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def test_whoever_has_not_shown_who_they_are_learns_nothing(here: GateStage) -> None:
@@ -149,7 +149,7 @@ async def test_whoever_guesses_a_way_in_learns_nothing_and_costs_little(here: Ga
     for number in range(50):
         for headers, guess in ((("Cookie: torpor_knock=guess",), code), ((knocked,), f"torpor_{number}")):
             await here.told(*GOES_THERE, *headers, target=f"/.torpor/enter?code={guess}", host=f"guess-{number}")
-    polls = 1  # for events that were not heard of
+    polls = 1  # for lost events
     assert here.database.statements - before <= polls
 
 
@@ -213,7 +213,7 @@ async def _awaited(judged: Any) -> Any:
     return judged if isinstance(judged, Forward | Reply) else await judged
 
 
-# ── those who are known ───────────────────────────────────────────────────────────────────────────────────────────────
+# ── known callers ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def test_what_is_not_yours_is_not_there(here: GateStage) -> None:
@@ -227,7 +227,7 @@ async def test_what_is_not_yours_is_not_there(here: GateStage) -> None:
 
     root = await person(here.database, "root", is_admin=True)
     assert isinstance(await here.ask(await here.token(root)), Forward)
-    await here.wishes.share(here.ada, "ada", "bob", Share.USE)
+    await here.wishes.sharing.share(here.ada, "ada", "bob", Share.USE)
     await here.until_heard()
     assert isinstance(await here.ask(token), Forward)
 
@@ -288,7 +288,7 @@ async def test_once_both_are_known_nothing_is_asked_of_the_database(here: GateSt
     for _ in range(100):
         for headers in ((token,), (token, *FETCHES), (door, *FETCHES), (door, *GOES_THERE), (door, *CONNECTS)):
             assert isinstance(here.begin(*headers), Forward), "at once, without waiting"
-    polls = 1  # for events that were not heard of
+    polls = 1  # for lost events
     assert here.database.statements - before <= polls
 
 
@@ -339,7 +339,7 @@ async def test_what_wakes_and_what_never_does(here: GateStage, phase: Phase) -> 
 
     shown = await here.told(door, *GOES_THERE)
     assert (shown.status, shown.outcome) == (503, RequestOutcome.WAKING)
-    assert b"ada is waking up" in shown.body
+    assert b"ada is starting" in shown.body
     woken = await here.look(ada)
     assert (woken.desired_state, woken.wish_origin) == (Wish.RUNNING, WishOrigin.WAKE)
     assert here.hints == [ada.id]
@@ -387,7 +387,7 @@ async def test_a_thousand_requests_cause_one_wake(here: GateStage) -> None:
     assert all(isinstance(way, Forward) for way in ways)
     assert (await here.look(ada)).wish_version == ada.wish_version + 1
     assert here.hints == [ada.id]
-    # The wake itself, the row after each event, looks now and then: nothing grows with the number of requests.
+    # The wake itself, the row after each event, and the polls: the number of queries does not grow with the requests.
     assert here.database.statements - before < 100
 
 
@@ -425,11 +425,11 @@ async def test_whoever_is_held_is_told_when_it_goes_wrong(here: GateStage) -> No
 async def test_whoever_may_not_come_in_any_more_is_not_let_in_after_waiting(here: GateStage) -> None:
     bob = await person(here.database, "bob")
     ada = await here.workspace(phase=Phase.STANDBY)
-    await here.wishes.share(here.ada, "ada", "bob", Share.USE)
+    await here.wishes.sharing.share(here.ada, "ada", "bob", Share.USE)
     await here.until_heard()
     held = asyncio.ensure_future(here.ask(await here.token(bob)))
     await until(lambda: _wishes(here, ada, Wish.RUNNING))
-    await here.wishes.unshare(here.ada, "ada", "bob")
+    await here.wishes.sharing.unshare(here.ada, "ada", "bob")
     await here.becomes(ada, Phase.RUNNING)
     answer = await held
     assert isinstance(answer, Reply)
@@ -464,7 +464,7 @@ async def test_what_is_deleted_says_so_to_whoever_could_have_it_back(here: GateS
     assert (await here.passed(token)).address.unix_path == f"/run/{second.id}", "the living bearer of the name"
 
 
-# ── just as it is put to sleep ────────────────────────────────────────────────────────────────────────────────────────
+# ── while it is being stopped ─────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("under_way", ["", f", {STOPPING.replace('CALL', 'BEFORE_SLEEP')}"], ids=["at rest", "before_sleep"])
@@ -501,7 +501,7 @@ async def test_a_page_undoes_no_other_wish_and_no_stop_that_has_begun(here: Gate
     assert here.hints == []
 
 
-# ── what the gate answers by itself ───────────────────────────────────────────────────────────────────────────────────
+# ── responses of the gate ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def test_a_page_follows_how_it_stands(here: GateStage) -> None:
@@ -522,7 +522,7 @@ async def test_a_page_follows_how_it_stands(here: GateStage) -> None:
     assert (await here.look(ada)).desired_state is Wish.ARCHIVED, "to look wakes nobody"
     shown = await here.told(door, *GOES_THERE)
     assert b'data-after="' in shown.body
-    assert (await following)["title"] == "ada is waking up"
+    assert (await following)["title"] == "ada is starting"
 
     restoring = (
         "operation = 'RESTORING', stage = 'CALL', op_id = id, op_started_at = now(), deadline_at = now(), progress_total = 100"
@@ -530,7 +530,7 @@ async def test_a_page_follows_how_it_stands(here: GateStage) -> None:
     await here.set(ada, f"{restoring}, progress_done = 43")
     await here.until_heard()
     told = await standing(asleep["after"])
-    assert (told["operation"], told["progress"], told["steps"][0]["words"]) == ("RESTORING", 43, "Restoring its home")
+    assert (told["operation"], told["progress"], told["steps"][0]["words"]) == ("RESTORING", 43, "Restoring the home")
     following = asyncio.ensure_future(standing(told["after"]))
     await here.becomes(ada, Phase.RUNNING, ", operation = 'NONE', stage = 'REST', op_started_at = NULL, deadline_at = NULL")
     async with asyncio.timeout(10):
@@ -634,10 +634,10 @@ async def test_whose_limit_it_is_not_is_not_offered_anything(database_url: str, 
         await here.workspace("busy")
         await here.workspace("bobs", by=bob)
         await here.workspace(phase=Phase.STANDBY)
-        await here.wishes.share(here.ada, "ada", "bob", Share.USE)
+        await here.wishes.sharing.share(here.ada, "ada", "bob", Share.USE)
         await here.until_heard()
         _, cookie = await here.session(bob)
         listed = await here.told(*GOES_THERE, f"Cookie: torpor_session={cookie}", target="/.torpor/room?workspace=ada", host="")
         assert b"busy" not in listed.body
         assert b"<form" not in listed.body
-        assert b"ask them" in listed.body
+        assert b"Ask ada to stop one" in listed.body

@@ -1,4 +1,4 @@
-"""Do many requests share a connection without getting into each other's way? On both event loops."""
+"""Many requests share a connection and do not disturb each other. On both event loops."""
 
 import asyncio
 from pathlib import Path
@@ -32,7 +32,7 @@ def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, bool]]
 
 
 async def echo_bodies(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Answers with the target and the body, and keeps its connection."""
+    """Answer with the target and the body, and keep the connection."""
     while True:
         head = await read_head(reader)
         lengths = [line for line in head.split(b"\r\n") if line.lower().startswith(b"content-length")]
@@ -51,7 +51,7 @@ async def test_requests_of_all_kinds_follow_each_other(stage: Stage) -> None:
         host = ("ada", "eve", "gate")[number % 3]
         body = b"x" * (number * 1000)
         writer.write(made(f"PUT /{number} HTTP/1.1", f"Host: {host}.localhost", f"Content-Length: {len(body)}"))
-        # In pieces, so that the head goes on before its body is there.
+        # In pieces, so that the head is forwarded before its body has arrived.
         for at in range(0, len(body), 4000):
             writer.write(body[at : at + 4000])
             await writer.drain()
@@ -60,7 +60,7 @@ async def test_requests_of_all_kinds_follow_each_other(stage: Stage) -> None:
         if host == "gate":
             assert (answer.status, answer.body) == (404, b"unknown")
             if "connection" in answer.headers:
-                # It answered before it had the body, and cannot tell where the next request begins.
+                # The upstream answered before it had the body, and the proxy cannot tell where the next request begins.
                 await hang_up(writer)
                 reader, writer = await stage.open()
         else:
@@ -239,7 +239,7 @@ async def test_the_time_for_a_head_begins_with_it(tmp_path: Path, anyio_backend:
 
 
 async def test_who_takes_no_answer_gets_no_other(stage: Stage) -> None:
-    """Requests without an end from somebody who never reads: what they cost here has one."""
+    """Endless requests from a client that never reads use a bounded amount of memory."""
     asked = 0
 
     async def large(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -1,4 +1,4 @@
-"""Is every cell of the table filled, and does each request mean what it should?"""
+"""The table of knocks is total, and each request has the right kind."""
 
 import uuid
 from itertools import product
@@ -76,7 +76,7 @@ def test_whoever_may_wake_does(kind: RequestKind) -> None:
     assert KNOCK[CallerAccess.MAY_USE][kind][Readiness.ASLEEP] in WAKES
 
 
-# ── who ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── access ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_who_somebody_is_for_a_workspace() -> None:
@@ -103,7 +103,7 @@ def test_a_door_is_of_one_workspace() -> None:
     assert caller_access(caller(how=AuthMethod.DOOR, workspace_id=ID), None) is CallerAccess.NOBODY
 
 
-# ── what ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── kinds of requests ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 NAVIGATES = ((b"Sec-Fetch-Mode", b"navigate"), (b"Sec-Fetch-Dest", b"document"), (b"Accept", b"text/html,*/*"))
 
@@ -156,7 +156,7 @@ def test_which_token_and_which_cookie() -> None:
     assert shown == ("0", "1", "2", "3", "4"), "each may cost a question"
 
 
-# ── from where ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── origins ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 ADA = WorkspaceHost("ada")
 

@@ -1,6 +1,6 @@
-"""Does a large body go through in little memory, up and down? On both event loops; from memory, so that no disk is measured.
+"""A large body passes in both directions with little memory. On both event loops; from memory, so that no disk is measured.
 
-The front runs in a process of its own, so that what is measured is its memory and nobody else's.
+The proxy server runs in another process, so that only its memory is measured.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ def resident_peak_bytes(pid: int) -> int:
 
 
 async def behind(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Counts what it gets, or pours as much as it is asked for."""
+    """Count the received bytes, or send as many as requested."""
     with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
         while True:
             head = await read_head(reader)
@@ -73,7 +73,7 @@ async def behind(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
 
 @contextlib.asynccontextmanager
 async def running(folder: Path, loop: str) -> AsyncIterator[tuple[int, int]]:
-    """The front's port and process."""
+    """The port and the process of the proxy server."""
     path = folder / "ada"
     server = await asyncio.start_unix_server(behind, path, limit=MB)
     process = await asyncio.create_subprocess_exec(

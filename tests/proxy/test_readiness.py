@@ -1,4 +1,4 @@
-"""How does each workspace stand, and does each page say what is the case and nothing of anybody else?"""
+"""Every workspace has a readiness, and every page says only what concerns this workspace."""
 
 import json
 from dataclasses import replace
@@ -15,7 +15,7 @@ from torpor.proxy import pages
 from torpor.proxy.gate import Reply
 from torpor.proxy.outcomes import RequestOutcome
 from torpor.proxy.readiness import Readiness, readiness
-from torpor.proxy.wake_progress import ASLEEP_TITLE, AT_REST, HOME_STEP, StepState, wake_progress
+from torpor.proxy.wake_progress import AT_REST, HOME_STEP, TITLE, StepState, wake_progress
 
 HOSTS = Hosts("http://localhost:8080", "localhost")
 
@@ -69,17 +69,17 @@ def test_a_terminal_error_stands_whatever_else_is_seen() -> None:
 
 def test_every_operation_has_its_words() -> None:
     assert HOME_STEP.keys() == set(Operation)
-    assert AT_REST.keys() == ASLEEP_TITLE.keys() == set(Phase)
+    assert AT_REST.keys() == TITLE.keys() == set(Phase)
 
 
 def test_a_restore_is_followed_in_percent() -> None:
     row = workspace(phase=Phase.ARCHIVED, operation=Operation.RESTORING, progress_done=43, progress_total=100)
     following = wake_progress("ada", row, Readiness.WAKING)
-    assert following.words == "Its home is being restored from the archive (43\N{NO-BREAK SPACE}%)."
+    assert following.words == "Restoring (43\N{NO-BREAK SPACE}%)."
     assert [(step.words, step.state.value) for step in following.steps] == [
-        ("Restoring its home", "now"),
-        ("Starting its program", "next"),
-        ("Opening it here", "next"),
+        ("Restoring the home", "now"),
+        ("Starting the program", "next"),
+        ("Opening the workspace", "next"),
     ]
     page = pages.reply(pages.readiness_page(HOSTS, following, Readiness.WAKING), as_html=True).body.decode()
     assert 'value="43"' in page
@@ -90,12 +90,12 @@ def test_a_restore_is_followed_in_percent() -> None:
     assert json.loads(json.dumps(starting.body()))["after"] == starting.tag
 
 
-def test_a_sleeping_workspace_says_how_to_wake_it() -> None:
+def test_a_stopped_workspace_says_how_to_start_it() -> None:
     row = workspace(phase=Phase.STANDBY, desired_state=Wish.STANDBY)
     text = pages.reply(
         pages.readiness_page(HOSTS, wake_progress("ada", row, Readiness.ASLEEP), Readiness.ASLEEP), as_html=False
     ).body.decode()
-    assert text == "ada is asleep.\nIts home is kept, and nothing runs.\nWake it with:\n  torpor start ada\n"
+    assert text == "ada is stopped.\nThe home is on disk. Nothing runs.\nStart it with:\n  torpor start ada\n"
 
 
 def test_what_others_wrote_is_shown_as_text() -> None:
@@ -103,7 +103,7 @@ def test_what_others_wrote_is_shown_as_text() -> None:
     page = pages.reply(pages.readiness_page(HOSTS, wake_progress("ada", row, Readiness.ERROR), Readiness.ERROR), as_html=True)
     assert page.body.count(b"<script") == 1, "ours, and no other"
     assert b"&lt;script&gt;alert(1)" in page.body
-    assert b"http://localhost:8080/workspaces/ada" in page.body, "the ways out are in the dashboard"
+    assert b"http://localhost:8080/workspaces/ada" in page.body, "the dashboard shows what you can do"
 
 
 def test_the_page_runs_nothing_but_its_own_script() -> None:
@@ -150,7 +150,7 @@ def test_a_wake_that_waits_for_disk_space_says_so() -> None:
     row = workspace(phase=Phase.STANDBY, desired_state=Wish.RUNNING)
     waiting = replace(row, conditions=replace(row.conditions, healthy=low))
     assert (
-        "It waits for disk space: the disk of the homes (/d) has 5 MiB free"
+        "Waiting for disk space: the disk of the homes (/d) has 5 MiB free"
         in wake_progress("ada", waiting, Readiness.WAKING).words
     )
 

@@ -1,4 +1,4 @@
-"""Is a head read strictly, and passed on as it should be?"""
+"""A request head is parsed strictly and forwarded correctly."""
 
 from contextlib import suppress
 
@@ -46,7 +46,7 @@ def inside(*headers: bytes) -> RequestHead:
     return parse(forwarded_head(got(*headers, host=b"ada.localhost:8080"), RequestOrigin("127.0.0.1"), to_workspace=True))
 
 
-# ── what is refused ───────────────────────────────────────────────────────────────────────────────────────────────────
+# ── refused heads ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 HOST = b"Host: localhost"
 REFUSED = {
@@ -139,7 +139,7 @@ def test_looking_piece_by_piece_finds_what_looking_at_once_finds(raws: list[byte
     assert look(min(cut, len(raw)), len(raw)) == look(len(raw))
 
 
-# ── what is kept ──────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── accepted heads ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 tokens = st.text(TOKEN, min_size=1, max_size=20).map(str.encode)
 visible = st.text(VISIBLE, min_size=1, max_size=30).map(lambda text: text.encode("latin-1"))
@@ -155,14 +155,14 @@ def test_target_and_headers_survive_byte_for_byte(
 ) -> None:
     head = RequestHead(method, target, b"HTTP/1.1", ((b"hOsT", b"localhost:1"), *given_headers))
     for _ in range(2):
-        # What is remembered is the same as what is read.
+        # A cached head equals a parsed one.
         assert parse(head.render()) == head
         assert parse(head.render()).render() == head.render()
 
 
 @given(st.text(VISIBLE[:94], max_size=30).map(lambda text: b"/" + text.encode()), headers)
 def test_another_parser_reads_what_we_read(target: bytes, given_headers: list[tuple[bytes, bytes]]) -> None:
-    """What goes on must mean the same to whoever reads it next; llhttp reads for uvicorn and Node."""
+    """The forwarded head must mean the same to the next parser; llhttp is the parser of uvicorn and Node."""
 
     class Seen:
         def __init__(self) -> None:
@@ -194,7 +194,7 @@ def test_another_parser_reads_what_we_read(target: bytes, given_headers: list[tu
     assert seen.keeps_alive
 
 
-# ── the next on its connection ────────────────────────────────────────────────────────────────────────────────────────
+# ── repeated heads ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 lines_behind = st.lists(
     st.sampled_from(
@@ -279,7 +279,7 @@ def test_the_framing() -> None:
     assert got(b"Transfer-Encoding: Chunked").framing == Chunked()
 
 
-# ── what goes on ──────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── forwarding ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_what_is_set_and_what_is_dropped() -> None:
@@ -431,7 +431,7 @@ def test_default_ports_and_no_origin() -> None:
     assert got(b"Origin: http://localhost", b"Origin: http://localhost", host=b"localhost").is_cross_site
 
 
-# ── the answer ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the response ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_an_answer_goes_back_without_what_is_not_for_the_client() -> None:
@@ -520,7 +520,7 @@ def test_interim_answers_and_switches() -> None:
 def test_the_framing_of_an_answer(framing: Framing, method: bytes, status: int, lines: list[bytes]) -> None:
     answer = parse_response_head(made(b"HTTP/1.1 %d OK" % status, *lines), from_workspace=True)
     assert answer.framing(method) == framing
-    # To whoever reads it next it says the same, and says it once.
+    # The next parser reads the same framing, and reads it once.
     said = answer.render().lower()
     if status != 304 and method != b"HEAD":
         assert said.count(b"content-length") == isinstance(framing, Length) or framing == NoBody()

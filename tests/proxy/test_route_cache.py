@@ -1,4 +1,4 @@
-"""Is what is known of a workspace always what there is, whatever happens to the events?"""
+"""The route cache always returns the present row, even if events are lost."""
 
 import asyncio
 import json
@@ -124,7 +124,7 @@ async def test_of_what_has_no_name_here_nobody_is_told(here: GateStage) -> None:
     tie = way.use.connected()
     waiting = asyncio.ensure_future(routes.changed(ada.id, within_s=10))
     await asyncio.sleep(0)
-    # As after a look that the database did not answer, or for want of room.
+    # As after a failed query, or after an eviction.
     routes._drop("ada")
     routes.forget_all()
     assert await waiting

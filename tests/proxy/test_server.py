@@ -1,4 +1,4 @@
-"""Do bytes go through the front as they should? With real sockets, and on both event loops that the product can run on."""
+"""Bytes pass through the proxy server correctly. With real sockets, on both event loops that the product supports."""
 
 import asyncio
 import socket
@@ -14,6 +14,7 @@ from websockets.asyncio.server import ServerConnection, unix_serve
 
 from tests.proxy.open_gate import (
     HASTY,
+    LOOPBACK,
     PATIENCE_S,
     SORRY,
     TOO_LATE,
@@ -135,10 +136,10 @@ async def test_only_those_who_are_trusted_are_believed(tmp_path: Path, anyio_bac
 
 async def test_what_is_no_address_is_not_trusted() -> None:
     with pytest.raises(Refused, match="an address or a network"):
-        ProxyServer(OpenGate(), port=0, trusted=["elsewhere"])
+        ProxyServer(OpenGate(), port=0, hosts=LOOPBACK, trusted=["elsewhere"])
 
 
-# ── what the gate says ────────────────────────────────────────────────────────────────────────────────────────────────
+# ── verdicts of the gate ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def test_an_answer_of_the_gates_own(stage: Stage) -> None:
@@ -244,7 +245,7 @@ async def test_interim_answers_come_before_the_answer(stage: Stage) -> None:
 
     await stage.serve("ada", hint)
     reader, writer = await stage.open()
-    # Each has its own: they are not counted over the connection.
+    # Each request has its own limit, which does not count over the connection.
     for _ in range(2 * MOST_INTERIM_ANSWERS):
         writer.write(made("GET / HTTP/1.1", "Host: ada.localhost"))
         assert await asyncio.wait_for(reader.readexactly(len(said)), PATIENCE_S) == said
@@ -369,7 +370,7 @@ async def test_waiting_places_are_counted(tmp_path: Path, anyio_backend: object)
         await stage.serve("localhost", echo_heads)
         waiting = [await stage.open() for _ in range(3)]
         await until(lambda: stage.front.connections == 3)
-        # Those who never ask keep nobody out: the oldest of them makes room.
+        # Clients that never send a request do not keep others out: the oldest connection is closed.
         assert (await stage.ask("Host: localhost")).status == 200
         assert (await read_answer(waiting[0][0])).status == 503
         for reader, writer in waiting[1:]:
@@ -377,14 +378,14 @@ async def test_waiting_places_are_counted(tmp_path: Path, anyio_backend: object)
             assert (await read_answer(reader)).status == 200
         for _, writer in waiting:
             await hang_up(writer)
-        # Nor do those who were refused and have not left yet.
+        # Refused clients that are still connected do not either.
         refused = [await stage.open() for _ in range(6)]
         for _, writer in refused:
             writer.write(b"no request\r\n\r\n")
         assert (await stage.ask("Host: localhost")).status == 200
         for _, writer in refused:
             await hang_up(writer)
-        # Whoever has asked once takes none of these places any more.
+        # A client that has sent a request no longer takes a slot of the newcomers.
         kept = []
         for _ in range(10):
             reader, writer = await stage.open()
@@ -428,7 +429,7 @@ async def test_a_client_that_vanishes_while_it_is_not_read_from_is_noticed(hasty
 
     await hasty.serve("ada", silent)
     reader, writer = await hasty.open()
-    # The beginning of the next request is what is not read on from.
+    # The proxy does not read beyond the beginning of the next request.
     writer.write(made("GET / HTTP/1.1", "Host: ada.localhost") + b"GET / HT")
     await read_head(reader)
     await asyncio.sleep(2 * HASTY.half_closed_s)
@@ -448,7 +449,7 @@ async def test_whoever_answers_and_takes_nothing_more_is_given_up(hasty: Stage) 
     reader, writer = await hasty.open()
     writer.write(made("PUT / HTTP/1.1", "Host: ada.localhost", f"Content-Length: {100 * MB}"))
     await read_head(reader)
-    # Far more than anybody takes.
+    # Far more than any buffer takes.
     writer.write(bytes(50 * MB))
     await until(lambda: hasty.front.connections == 0)
     await hang_up(writer)
@@ -474,7 +475,7 @@ async def test_a_last_word_to_somebody_who_has_gone_breaks_nothing(tmp_path: Pat
             except BlockingIOError:
                 silent += 1
             await asyncio.sleep(0.01)
-        # Behind what is not read, so nobody hears of it until the answer is sent.
+        # It follows data that is not read, so it is not noticed until the response is sent.
         client.close()
         with capture_logs() as logs:
             await until(lambda: stage.front.connections == 0)
@@ -771,7 +772,7 @@ async def test_an_upgrade_that_is_declined_is_a_plain_answer_and_the_last(stage:
     assert len(stage.gate.seen) == 1
 
 
-# ── by whose right ────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── revoked credentials ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def test_what_goes_by_a_right_ends_with_it_and_nothing_else_does(stage: Stage) -> None:
@@ -809,11 +810,11 @@ async def test_what_goes_by_a_right_ends_with_it_and_nothing_else_does(stage: St
         await hang_up(writer)
 
 
-# ── beginning ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── start ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def test_a_port_in_use_is_said_so(stage: Stage) -> None:
-    second = ProxyServer(OpenGate(), port=stage.port)
+    second = ProxyServer(OpenGate(), port=stage.port, hosts=LOOPBACK)
     with pytest.raises(Refused) as refused:
         await second.start()
     assert refused.value.code == "port_in_use"
@@ -828,7 +829,7 @@ async def test_an_address_that_is_not_here_is_left_out(anyio_backend: object) ->
 
 
 async def test_thousands_at_once(stage: Stage) -> None:
-    """Also when the queue of whoever listens is shorter than that."""
+    """Also if the accept queue of the listener is shorter."""
     path = stage.folder / "ada"
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listener.bind(str(path))

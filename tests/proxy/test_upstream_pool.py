@@ -1,4 +1,4 @@
-"""Are connections to those behind used again, and never for a request that would be lost with them? On both event loops."""
+"""Upstream connections are reused, but never for a request that could be lost. On both event loops."""
 
 import asyncio
 import socket
@@ -51,7 +51,7 @@ async def test_what_cannot_be_repeated_goes_out_on_a_connection_of_its_own(stage
 
 
 async def test_a_request_that_a_dying_connection_took_along_is_asked_again(stage: Stage) -> None:
-    """The program closes after each answer without having said so, at the very moment of the next request."""
+    """The program closes after each response without announcing it, at the moment of the next request."""
     asked = 0
 
     async def treacherous(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -59,7 +59,7 @@ async def test_a_request_that_a_dying_connection_took_along_is_asked_again(stage
         await read_head(reader)
         asked += 1
         writer.write(OK)
-        # The next one is heard, and is the end.
+        # It reads the next request and closes.
         await reader.read(1)
 
     await stage.serve("ada", treacherous)
@@ -133,7 +133,7 @@ async def test_what_is_said_though_nobody_asked_goes_to_nobody(stage: Stage) -> 
 
 
 async def test_whoever_hangs_up_takes_its_connection_along(stage: Stage) -> None:
-    """The rest of its answer must not be the beginning of somebody else's."""
+    """The rest of its response must not become the beginning of another client's."""
 
     async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await read_head(reader)

@@ -1,4 +1,4 @@
-"""Does the bus learn who is connected, and does nobody wait for it? A real front, a real Valkey, real WebSockets."""
+"""The bus learns which connections are in use, and no request waits for it. Real proxy server, Valkey and WebSockets."""
 
 import asyncio
 import contextlib
@@ -11,7 +11,7 @@ import pytest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.asyncio.server import ServerConnection, unix_serve
 
-from tests.proxy.open_gate import OpenGate, passing
+from tests.proxy.open_gate import LOOPBACK, OpenGate, passing
 from tests.support.waiting import until
 from torpor import metrics
 from torpor.bus.activity import RedisActivity
@@ -23,6 +23,7 @@ from torpor.proxy.request_head import RequestHead
 from torpor.proxy.server import ProxyServer
 from torpor.proxy.use_leases import ConnectionLeases
 from torpor.service.activity import TouchQueue
+from torpor.testing.defaults import DEFAULTS
 
 pytestmark = pytest.mark.anyio
 
@@ -55,10 +56,10 @@ class Stage:
 
 @contextlib.asynccontextmanager
 async def staged(folder: Path, url: str) -> AsyncIterator[Stage]:
-    """Every name is a workspace that runs, its id is its name, and it says back what it is told."""
+    """Every name is a running workspace whose id is its name, and which echoes its input."""
     bus = await Bus.open(url)
     activity = RedisActivity(bus)
-    touches = TouchQueue(activity)
+    touches = TouchQueue(activity, lease_s=DEFAULTS.connection_lease)
     leases = ConnectionLeases(activity, touches.touch, lease_s=LEASE_S)
 
     def watched(head: RequestHead, client: str) -> Verdict:
@@ -72,7 +73,7 @@ async def staged(folder: Path, url: str) -> AsyncIterator[Stage]:
     names = ("ada", "eve", "before", "closed", "during")
     gate = OpenGate({"localhost": passing(Address(unix_path="/nowhere"))})
     gate.verdicts.update(dict.fromkeys(names, watched))
-    front = ProxyServer(gate, port=0)
+    front = ProxyServer(gate, port=0, hosts=LOOPBACK)
     made = Stage(front, activity, leases, folder)
     touching = asyncio.create_task(touches.run())
     try:
@@ -108,7 +109,7 @@ async def test_a_websocket_has_a_lease_from_its_beginning_to_its_end(stage: Stag
     await stage.until(lambda use: use.connections == 2)
     await second.close()
     await stage.until(lambda use: use.connections == 1)
-    # Longer than a lease: it is renewed.
+    # Longer than a lease, so it is renewed.
     lowest = 9
     until = time.monotonic() + 2 * LEASE_S
     while time.monotonic() < until:
@@ -247,7 +248,7 @@ async def test_quick_requests_cost_the_bus_one_message(stage: Stage) -> None:
         await reader.read()
         writer.close()
     await stage.until(lambda use: use.idle_timer_s is not None)
-    # `until` itself asks by scripts; whatever else there is, it is not one for each request.
+    # `until` itself calls scripts; the rest must be less than one for each request.
     assert await commands() - before < 20
 
 

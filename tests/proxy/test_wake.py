@@ -1,4 +1,4 @@
-"""Does one wake serve everybody, and does nobody ask the database over and over?"""
+"""One wake serves all requests, and waiting requests do not query the database repeatedly."""
 
 import asyncio
 import json
@@ -53,7 +53,7 @@ async def test_a_lost_event_costs_a_second_and_no_more(here: GateStage, monkeypa
     waiting = asyncio.ensure_future(waking.until("ada", lambda stand: stand.standing is Readiness.READY, within_s=10))
     await asyncio.sleep(0.1)
     assert not waiting.done()
-    # Nobody is told of what a trigger does not see.
+    # No event is published for changes without a trigger.
     async with here.db.transaction():
         await here.db.execute("SET LOCAL session_replication_role = replica")
         await here.becomes(ada, Phase.RUNNING)
@@ -71,7 +71,7 @@ async def test_the_event_of_an_outage_brings_it_to_the_waking_page(here: GateSta
     stand = await waiting
     told = wake_progress("ada", stand.workspace, stand.standing)
     assert told.moving
-    assert told.error == "The runtime cannot be reached: no answer. It is tried again until there is an answer."
+    assert told.error == "The runtime cannot be reached: no answer. Torpor retries until the service is available."
 
 
 def _has_outage(stand: WorkspaceReadiness) -> bool:

@@ -1,4 +1,4 @@
-"""A process runtime to each test, and what this machine must be able to do."""
+"""A process runtime for each test, and the requirements on this machine."""
 
 import asyncio
 import shutil
@@ -13,10 +13,11 @@ from tests.contracts.test_runtime_contract import OnThisMachine
 from tests.support.requirements import must_have
 from torpor.ports import Container, ExecResult, Home
 from torpor.runtimes.process import ProcessOptions
+from torpor.testing.defaults import process_options
 
 
 class Machine(OnThisMachine):
-    """The contract's world, with a few more words."""
+    """The contract's world with more helpers."""
 
     async def must(self, what: str) -> None:
         ability = next(ability for ability in await self.process.abilities() if ability.what == what)
@@ -38,7 +39,7 @@ class Machine(OnThisMachine):
 
 @pytest.fixture
 async def data_dir() -> AsyncIterator[Path]:
-    # Not pytest's directory: it is closed to other users, and without bubblewrap a home must be reached by its path.
+    # Not pytest's directory: other users cannot enter it, and without bubblewrap they need the path to their home.
     data = Path(tempfile.mkdtemp(prefix="torpor-test-"))
     await asyncio.to_thread(data.chmod, 0o711)
     yield data
@@ -53,7 +54,7 @@ async def make_machine(data_dir: Path) -> AsyncIterator[MakeMachine]:
     made: list[Machine] = []
 
     def make(options: ProcessOptions | None = None, data: Path | None = None) -> Machine:
-        made.append(Machine(data or data_dir, options or ProcessOptions(grace_s=2.0)))
+        made.append(Machine(data or data_dir, options or process_options(grace_s=2.0)))
         return made[-1]
 
     yield make

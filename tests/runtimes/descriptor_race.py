@@ -2,7 +2,7 @@
 
 Run as `python -m tests.runtimes.descriptor_race LOOP WAY SECONDS`. A descriptor that is closed twice hits a file that a
 thread has opened in between: its write fails with EBADF, or its content ends up in another file.
-This is a program of its own because such an accident could hit any file of the process.
+This is a separate program because such an error could affect any file of the process.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ async def by_pipes(pipe: IO[bytes]) -> asyncio.BaseTransport:
 
 
 async def by_the_loop(pipe: IO[bytes]) -> asyncio.BaseTransport:
-    """As the loop takes them by itself: what `pipes` is there to avoid."""
+    """The loop's own way, which `pipes` avoids."""
     transport, _ = await asyncio.get_running_loop().connect_read_pipe(asyncio.Protocol, pipe)
     return transport
 

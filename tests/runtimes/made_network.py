@@ -1,7 +1,7 @@
-"""Two network namespaces that a test makes: one for a machine that runs Torpor, one for all that lies outside of it.
+"""Two network namespaces that a test makes: one for a machine that runs Torpor, one for the outside.
 
-Nothing else is connected to them. So a test can place servers at private and metadata addresses, and no packet of it leaves
-what it made.
+They have no other connections. So a test can place servers at private and metadata addresses, and no packet leaves
+the namespaces.
 """
 
 import contextlib
@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +22,15 @@ import structlog
 import torpor
 from tests.support.requirements import must_have
 from torpor.runtimes.process.host_programs import find
+from torpor.testing.defaults import process_options
 
 USER = 54321
 PYTHON = "/usr/bin/python3"
 
-# The machine is in a home network, as a laptop is: its gateway is a private address.
+# The machine is in a home network, like a laptop: its gateway has a private address.
 MACHINE, GATEWAY = "192.168.77.2", "192.168.77.1"
 MACHINE_6, GATEWAY_6 = "fd77::2", "fd77::1"
-# Addresses of the machine besides the one with which it goes out.
+# Addresses of the machine besides that of its default route.
 MACHINES_OTHER = ("198.51.100.200", "2001:db8::200")
 RESOLVER = "10.20.30.53"
 PUBLIC, OTHER_PUBLIC, PUBLIC_6 = "198.51.100.7", "203.0.113.9", "2001:db8::7"
@@ -77,7 +78,7 @@ tcp(8080), tcp(53), udp(53), udp(8080), udp_6(8080)
 print("up", flush=True)
 """
 
-# Runs in a workspace: tries all at once and prints what became of each.
+# Runs in a workspace: tries all addresses at the same time and prints the results.
 TRY = """
 import errno, json, socket, sys, threading
 found = {}
@@ -119,7 +120,7 @@ data, options, python, attempts, scripts, between, attempt = json.loads(sys.argv
 fence = Fence("op", 1)
 
 async def live():
-    runtime = ProcessRuntime(Path(data), options=ProcessOptions(grace_s=1.0, **options))
+    runtime = ProcessRuntime(Path(data), options=ProcessOptions(**options))
     await runtime.start()
     said = {"abilities": {one.what: [one.confined, one.how, one.remedy] for one in await runtime.abilities()}}
     # A service of the machine itself.
@@ -151,7 +152,7 @@ asyncio.run(live())
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What the runtime and a workspace reported."""
+    """The report of the runtime and a workspace."""
 
     abilities: dict[str, tuple[bool, str, str]]
     tried: dict[str, str]
@@ -187,7 +188,8 @@ class MadeNetwork:
 
         `between`: a command of this machine between the start of the runtime and the workspace's.
         """
-        options = {"nameservers": [RESOLVER], "cgroups": False, **options}
+        # The settings, which have the defaults, need packages that the system interpreter does not have.
+        options = asdict(process_options(**{"grace_s": 1.0, "nameservers": (RESOLVER,), "cgroups": False, **options}))
         data = self.folder / f"data-{secrets.token_hex(4)}"
         given = json.dumps([str(data), options, PYTHON, attempts, scripts, between, TRY])
         command = [PYTHON, "-c", LIFE, given]
@@ -212,7 +214,7 @@ def made_network() -> Iterator[MadeNetwork]:
     machine, outside = (f"{kind}{secrets.token_hex(4)}" for kind in ("tm", "to"))
     folder = Path(tempfile.mkdtemp(prefix="torpor-test-"))
     os.chown(folder, USER, USER)
-    # The source may lie where only root may look.
+    # The source may be in a directory that only root can read.
     for package in (torpor, structlog, prometheus_client):
         source = Path(str(package.__file__)).parent
         ignored = shutil.ignore_patterns("__pycache__", "node_modules")

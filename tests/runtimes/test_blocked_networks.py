@@ -1,4 +1,4 @@
-"""What does a workspace reach of private networks? Only what is allowed; as root and as a normal user, in made networks."""
+"""Workspaces reach only allowed private networks, as root and as a normal user, tested in made networks."""
 
 from collections.abc import Iterator
 
@@ -90,7 +90,7 @@ def test_what_is_allowed_is_open_and_its_neighbours_are_not(made: MadeNetwork, *
     must_have(find("pasta") or not as_user, "pasta")
     allowed = ["10.20.30.40/32", "192.168.5.0/24", f"{MACHINE}/32", "fd12:3456::/32"]
     addresses = ("10.20.30.40", "192.168.5.5", "fd12:3456::9", RESOLVER, GATEWAY, *METADATA)
-    tried = [("tcp", address, 8080) for address in (*addresses, MACHINE)]  # this machine stays closed
+    tried = [("tcp", address, 8080) for address in (*addresses, MACHINE)]  # this machine stays blocked
     said = made.live(*tried, as_user=as_user, allowed_networks=allowed)
     must_confine(said, as_user)
     expected = {"tcp 10.20.30.40 8080", "tcp 192.168.5.5 8080"} | ({"tcp fd12:3456::9 8080"} if as_user else set())
@@ -156,7 +156,7 @@ def test_a_rule_of_the_operator_that_drops_is_honoured(made: MadeNetwork) -> Non
 
 def test_where_the_policy_drops_workspaces_the_remedy_is_named_and_works(made: MadeNetwork) -> None:
     made.run("iptables", "-P", "FORWARD", "DROP", check=True)
-    # As Docker leaves it.
+    # As Docker sets it.
     for rule in ("FORWARD -j DOCKER-USER", "FORWARD -i docker0 -j ACCEPT", "DOCKER-USER -j RETURN"):
         made.run("iptables", "-N", "DOCKER-USER", check=False)
         made.run("iptables", "-A", *rule.split(), check=True)
@@ -191,7 +191,7 @@ def test_the_runtime_leaves_the_operators_rules_as_they_were(made: MadeNetwork) 
 
 @both
 def test_a_full_disk_pauses_what_runs_in_such_a_network(made: MadeNetwork, *, as_user: bool) -> None:
-    """Pasta has a PID namespace of its own: a number from inside it is that of another process here."""
+    """Pasta has a separate PID namespace: a pid from inside belongs to another process outside."""
     must_have(find("pasta") or not as_user, "pasta")
     said = made.live(as_user=as_user)
     must_confine(said, as_user)

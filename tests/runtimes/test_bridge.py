@@ -1,4 +1,4 @@
-"""Does the bridge inside a workspace carry every byte, at the pace of whoever reads, and end as its ends do?"""
+"""The bridge inside a workspace carries every byte, at the pace of the reader, and ends with its connections."""
 
 import asyncio
 import contextlib
@@ -19,14 +19,14 @@ PATIENCE_S = 20
 
 @dataclass
 class Bridged:
-    """The two who talk through it."""
+    """The two ends of the connection."""
 
     bridge: Bridge
     client: socket.socket
     program: socket.socket
 
     async def heard(self, by: socket.socket) -> bytes:
-        """Everything, to its end."""
+        """All data, to the end."""
         loop, heard = asyncio.get_running_loop(), b""
         async with asyncio.timeout(PATIENCE_S):
             while data := await loop.sock_recv(by, 1 << 16):
@@ -49,7 +49,7 @@ class Bridged:
 
 
 def connected() -> tuple[socket.socket, socket.socket]:
-    """As the program's are: with resets, which a Unix socket knows nothing of."""
+    """TCP connections, like the program's: they have resets, which Unix sockets do not have."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         one = socket.create_connection(server.getsockname())
         other, _ = server.accept()

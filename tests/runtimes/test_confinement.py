@@ -1,4 +1,4 @@
-"""What can a workspace see, write, reach and take? Only what it should."""
+"""Workspaces can see, write, reach and use only what they should."""
 
 import asyncio
 import contextlib
@@ -20,10 +20,11 @@ from tests.contracts.test_runtime_contract import PYTHON
 from tests.runtimes.conftest import Machine, MakeMachine
 from tests.support.requirements import must_have
 from torpor.ports import Home, Limits
-from torpor.runtimes.process import ProcessOptions, network
+from torpor.runtimes.process import network
 from torpor.runtimes.process.confinement import FILES
 from torpor.runtimes.process.host_programs import call
 from torpor.runtimes.process.network import MARK, POOL, VethNetwork, pick_subnet, subnet
+from torpor.testing.defaults import process_options
 
 pytestmark = pytest.mark.anyio
 
@@ -35,13 +36,13 @@ async def test_other_homes_and_torpors_data_are_not_there(machine: Machine) -> N
     await machine.must("files and processes")
     one, two = await machine.up(), await machine.up()
     await machine.sh(one, "echo treasure > secret.txt")
-    assert (machine.process.places.volume(one) / "home" / "secret.txt").read_text() == "treasure\n"
+    assert (machine.process.paths.volume(one) / "home" / "secret.txt").read_text() == "treasure\n"
     assert (await machine.sh(two, "ls -A /home")).stdout == b"workspace\n"
     assert (await machine.sh(two, "ls -A $HOME")).stdout == b""
     for path in (
         machine.data,
-        machine.process.places.run,
-        machine.process.places.volume(one),
+        machine.process.paths.run,
+        machine.process.paths.volume(one),
         Path.home() / ".ssh",
         "/etc/shadow",
     ):
@@ -74,9 +75,9 @@ async def test_what_lies_beside_the_programs_socket_takes_no_space_of_this_machi
     await machine.must("files and processes")
     home = await machine.up()
     assert (await machine.sh(home, "echo mine > /run/program/mine && cat /run/program/mine")).stdout == b"mine\n"
-    assert list(machine.process.places.run.rglob("mine")) == []
+    assert list(machine.process.paths.run.rglob("mine")) == []
     sandbox = next(ability.how for ability in await machine.process.abilities() if ability.what == FILES)
-    must_have("bounded by memory only" not in sandbox, "a bubblewrap that bounds a tmpfs")
+    must_have("limited by memory only" not in sandbox, "a bubblewrap that bounds a tmpfs")
     assert (await machine.sh(home, "head -c 200000 /dev/zero > /run/program/large")).exit_code != 0
 
 
@@ -88,7 +89,7 @@ async def test_tmp_is_private_and_forgotten(machine: Machine) -> None:
 
 
 async def environments_in_sight(machine: Machine, home: Home) -> str:
-    """Its own, and those of all processes that it may look at, unless Torpor itself is one of them: they share its user."""
+    """The variables of the process, and of all processes that it can read, except Torpor's if they share its user."""
     abilities = {ability.what: ability.confined for ability in await machine.process.abilities()}
     others = "; cat /proc/*/environ 2>/dev/null | tr '\\0' '\\n'" if abilities[FILES] or abilities["user"] else ""
     return (await machine.sh(home, f"env{others}")).stdout.decode()
@@ -162,7 +163,7 @@ async def test_each_workspace_has_a_user_of_its_own_and_no_way_to_become_another
     users = [int((await machine.sh(home, "id -u")).stdout) for home in homes]
     assert len({0, os.getuid(), *users}) == 3
     for home, user in zip(homes, users, strict=True):
-        assert (machine.process.places.volume(home) / "home").stat().st_uid == user
+        assert (machine.process.paths.volume(home) / "home").stat().st_uid == user
         status = (await machine.sh(home, "cat /proc/self/status /proc/$PPID/status")).stdout.decode()
         assert status.count("NoNewPrivs:\t1") == 2
         assert status.count("CapEff:\t0000000000000000") == 2
@@ -211,7 +212,7 @@ async def test_another_workspace_cannot_be_reached(machine: Machine) -> None:
 
 @contextlib.contextmanager
 def an_internet(address: str) -> Iterator[None]:
-    """A network namespace behind a veth, with a server that tells who asked."""
+    """A network namespace behind a veth, with a server that returns the client's address."""
     name = f"it{secrets.token_hex(4)}"
     gateway = address.rpartition(".")[0] + ".1"
     code = (
@@ -285,14 +286,14 @@ async def test_a_port_that_this_machine_publishes_for_others_is_closed(machine: 
 async def test_rules_that_a_firewalls_reload_took_away_come_back(machine: Machine) -> None:
     await machine.must("network")
     must_have(os.getuid() == 0, "root")
-    equipment = machine.process._equipment
-    assert equipment is not None
-    assert equipment.veths is not None
-    before = await equipment.veths._rules_there()
-    await equipment.veths._remove_rules()
-    assert await equipment.veths._rules_there() == []
+    setup = machine.process._setup
+    assert setup is not None
+    assert setup.veths is not None
+    before = await setup.veths._rules_there()
+    await setup.veths._remove_rules()
+    assert await setup.veths._rules_there() == []
     await asyncio.gather(*[machine.up(machine.silent(await machine.home())) for _ in range(3)])
-    assert await equipment.veths._rules_there() == before
+    assert await setup.veths._rules_there() == before
 
 
 def test_only_packets_from_our_interfaces_are_masqueraded() -> None:
@@ -304,18 +305,18 @@ def test_only_packets_from_our_interfaces_are_masqueraded() -> None:
 
 def test_an_address_that_a_cloud_keeps_in_the_pool_is_given_to_nobody() -> None:
     metadata = "100.100.100.200/32"
-    assert metadata in ProcessOptions().blocked_networks
+    assert metadata in process_options().blocked_networks
     index = (int(ipaddress.IPv4Address("100.100.100.200")) - int(POOL.network_address)) // 4
     taken = set(range(1 << 20)) - {index, index + 1}
-    veths = VethNetwork("12345", (), blocked=ProcessOptions().blocked_networks, allowed=())
+    veths = VethNetwork("12345", (), blocked=process_options().blocked_networks, allowed=())
     assert pick_subnet("anybody", taken, veths._not_ours()) == index + 1
 
 
 def test_an_allowed_network_in_the_pool_is_given_to_nobody() -> None:
-    """A VPN's, say: a route to a workspace would hide it."""
+    """For example of a VPN: a route to a workspace would hide it."""
     first = (int(ipaddress.IPv4Address("100.99.0.0")) - int(POOL.network_address)) // 4
     taken = set(range(1 << 20)) - {first, first + 64}
-    veths = VethNetwork("12345", (), blocked=ProcessOptions().blocked_networks, allowed=("100.99.0.0/24",))
+    veths = VethNetwork("12345", (), blocked=process_options().blocked_networks, allowed=("100.99.0.0/24",))
     assert pick_subnet("anybody", taken, veths._not_ours()) == first + 64
 
 
@@ -367,7 +368,7 @@ async def test_a_memory_hog_is_killed_and_nobody_else_hurt(machine: Machine) -> 
     await until_ready(machine, home)
     hog = await machine.sh(home, f"{PYTHON} -S -c \"x = b'x' * (400 << 20)\"")
     assert hog.exit_code == 137
-    assert (await until_ready(machine, home)).ended is None  # the kernel took the hog, not the program
+    assert (await until_ready(machine, home)).ended is None  # the kernel killed the process with the memory, not the program
     assert (await machine.sh(other, "echo well")).stdout == b"well\n"
 
 
@@ -387,19 +388,19 @@ async def test_a_fork_bomb_is_bounded_and_ends_on_request(machine: Machine) -> N
     bomb = "import os, time\nwhile True:\n    try: os.fork()\n    except OSError: time.sleep(0.01)\n"
     container = machine.running(home, (PYTHON, "-S", "-c", bomb))
     await machine.up(replace(container, limits=Limits(memory_bytes=256 << 20, processes=40)))
-    equipment = machine.process._equipment
-    assert equipment is not None
-    assert equipment.cgroups is not None
+    setup = machine.process._setup
+    assert setup is not None
+    assert setup.cgroups is not None
     counts: list[int] = []
     for _ in range(1000):
-        counts += [len(equipment.cgroups.members(name)) for name in equipment.cgroups.names()]
+        counts += [len(setup.cgroups.members(name)) for name in setup.cgroups.names()]
         if counts.count(40) > 20:
             break
         await asyncio.sleep(0.01)
     assert max(counts) == 40
     assert (await machine.sh(other, "echo well")).stdout == b"well\n"
     await machine.runtime.ensure_no_container(home.workspace_id, FENCE)
-    assert len(equipment.cgroups.names()) == 1
+    assert len(setup.cgroups.names()) == 1
 
 
 def test_every_subnet_lies_in_the_pool_and_none_overlaps() -> None:

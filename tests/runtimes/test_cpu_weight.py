@@ -1,4 +1,4 @@
-"""Do workspaces and jobs get the CPU by their weight, with cgroups and without?"""
+"""Workspaces and jobs get the CPU by their weight, with cgroups and without."""
 
 import sys
 from dataclasses import replace
@@ -9,14 +9,14 @@ import pytest
 from tests.contracts.runtime_contract import FENCE, unheard, until_ready
 from tests.runtimes.conftest import Machine, MakeMachine
 from torpor.ports import Home, HomeJob
-from torpor.runtimes.process import ProcessOptions
 from torpor.runtimes.process.cgroups import Cgroups, Hierarchies, find
 from torpor.runtimes.process.confinement import CPU
 from torpor.runtimes.process.cpu_weight import ARCHIVE_WEIGHT, nice_of
+from torpor.testing.defaults import process_options
 
-WITHOUT_CGROUPS = ProcessOptions(grace_s=2.0, cgroups=False)
+WITHOUT_CGROUPS = process_options(grace_s=2.0, cgroups=False)
 SCHEDULES_SESSIONS = Path("/proc/self/autogroup").exists()
-# Says where it runs and how nice it and its session are, as soon as that is what it waits for, or after ten seconds.
+# Writes its cgroup and the nice values of itself and its session when they are as expected, or after ten seconds.
 TELLS = """
 import json, os, time
 def read(name):
@@ -75,7 +75,7 @@ def test_a_machine_that_refuses_weights_still_has_limits(tmp_path: Path) -> None
     a_parent(tmp_path)
     groups = Cgroups(Hierarchies(1, tmp_path, tmp_path, cpu=tmp_path / "gone"), "tag")
     groups.check()
-    with pytest.raises(OSError, match="not ours to write"):
+    with pytest.raises(OSError, match="not writable"):
         groups.check_weights()
     groups.prepare()
     assert not groups.has_weights
@@ -97,7 +97,7 @@ def test_the_controller_of_the_cpu_is_found_where_it_may_be_written(tmp_path: Pa
 
 
 def where_weights_are() -> tuple[Path, float]:
-    """The root of the groups that have weights, and what stands there for each weight; as the kernel holds them."""
+    """The root of the groups with weights, and the file content for each weight, as in the kernel."""
     found = find()
     assert found is not None
     assert found.cpu is not None
@@ -105,7 +105,7 @@ def where_weights_are() -> tuple[Path, float]:
 
 
 def weight_of(groups: str) -> int:
-    """Of a process whose /proc/PID/cgroup this is."""
+    """The weight of a process with this /proc/PID/cgroup."""
     root, per_weight = where_weights_are()
     paths = [line.split(":", 2)[2].lstrip("/") for line in groups.splitlines()]
     files = [root / path / name for path in paths for name in ("cpu.weight", "cpu.shares")]

@@ -1,4 +1,4 @@
-"""What fills the disk is paused, can be cleaned up and stopped meanwhile, and goes on afterwards."""
+"""Processes that fill the disk are paused, can be cleaned up and stopped meanwhile, and resume afterwards."""
 
 import asyncio
 import subprocess
@@ -14,14 +14,15 @@ from tests.support.waiting import until
 from torpor.domain.busy import WorkHistory, busy_with, with_observation
 from torpor.domain.disk import Disk
 from torpor.ports import Container, Home
-from torpor.runtimes.process import ProcessOptions, ProcessRuntime
+from torpor.runtimes.process import ProcessRuntime
 from torpor.runtimes.process.disk_guard import MOST_BALLAST_BYTES, DiskGuard
+from torpor.testing.defaults import process_options
 
 pytestmark = pytest.mark.anyio
 
 RESERVE = 1 << 30
 AMPLE, WRITERS_PAUSE, ALL_PAUSE = 8 * RESERVE, RESERVE * 3 // 8, 0
-# Serves, and writes much in a process of its own once the file `go` is there; `count` shows that it does.
+# Serves, and writes much in a separate process once the file `go` exists; `count` shows its progress.
 FILLER = """
 (until [ -e go ]; do sleep 0.02; done
  while :; do head -c 300000 /dev/zero > big; echo x >> count; sleep 0.01; done) &
@@ -95,11 +96,11 @@ async def here(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
         pytest.skip("the kernel does not count what is written to a tmpfs")
     await asyncio.to_thread(tmp_path.chmod, 0o711)
     confines = request.param != "bare"
-    options = ProcessOptions(grace_s=2.0, bubblewrap=confines, own_network=confines, cgroups=confines)
+    options = process_options(grace_s=2.0, bubblewrap=confines, own_network=confines, cgroups=confines)
     runtime = ProcessRuntime(tmp_path / "data", options=options)
     await runtime.start()
     free = [AMPLE]
-    guard = DiskGuard(lambda: Disk("/", free[0]), RESERVE, runtime._containers, lambda _: None, ballast=runtime.places.ballast)
+    guard = DiskGuard(lambda: Disk("/", free[0]), RESERVE, runtime._containers, lambda _: None, ballast=runtime.paths.ballast)
     made = Here(runtime, guard, free)
     yield made
     await runtime.close()
@@ -139,7 +140,7 @@ async def test_where_the_writer_cannot_be_told_all_are_paused(here: Here) -> Non
 
 
 async def test_space_that_was_held_is_given_back_when_the_disk_is_full(here: Here) -> None:
-    ballast = here.runtime.places.ballast
+    ballast = here.runtime.paths.ballast
     await here.guard.look()
     held = await asyncio.to_thread(ballast.stat)
     assert held.st_blocks * 512 >= MOST_BALLAST_BYTES
@@ -167,14 +168,14 @@ async def test_a_paused_workspace_counts_as_busy(here: Here) -> None:
 
 
 async def test_a_paused_workspace_ends_in_good_order(here: Here) -> None:
-    """Its program has time to save: it is continued before it is asked to end."""
+    """Its program has time to save: it is resumed before it is asked to end."""
     home = await here.started(fills=False)
     saving = "trap '' HUP; trap 'echo saved > saved; exit' TERM; touch waits; while :; do sleep 0.05; done"
     await here.shell(home, f'setsid sh -c "{saving}" >/dev/null 2>&1 & until [ -e waits ]; do sleep 0.02; done')
     here.free_bytes = ALL_PAUSE
     await here.look_until_paused(home)
     await here.runtime.ensure_no_container(home.workspace_id, FENCE)
-    assert (here.runtime.places.volume(home) / "home" / "saved").read_text() == "saved\n"
+    assert (here.runtime.paths.volume(home) / "home" / "saved").read_text() == "saved\n"
     assert (await here.runtime.observe()).of(home.workspace_id).container is None
 
 
@@ -205,7 +206,7 @@ while True:
 
 
 async def test_what_is_continued_from_inside_is_paused_again(here: Here) -> None:
-    """As `fg` does in a shell."""
+    """Like `fg` in a shell."""
     home = await here.started(fills=False)
     begin = f"setsid python3 -S -c '{WRITER}' >/dev/null 2>&1 & until [ -s pid ] && [ -s count ]; do sleep 0.02; done"
     await here.shell(home, begin)

@@ -1,4 +1,4 @@
-"""Does everything end that should, and nothing else: on request, by accident, and after kill -9?"""
+"""The right processes end, and no others: on request, after an error, and after kill -9."""
 
 # ruff: noqa: ASYNC220, ASYNC221, ASYNC240 - a test has nobody else to wait for
 
@@ -26,14 +26,15 @@ from torpor.ports import Fence, Home
 from torpor.runtimes.process import ProcessOptions, host_programs, processes, supervisor
 from torpor.runtimes.process.cgroups import find
 from torpor.runtimes.process.paths import runtime_paths
+from torpor.testing.defaults import process_options
 
 pytestmark = pytest.mark.anyio
 
-CONFINED = ProcessOptions(grace_s=1.0)
-BARE = ProcessOptions(grace_s=1.0, bubblewrap=False, own_network=False, cgroups=False)
+CONFINED = process_options(grace_s=1.0)
+BARE = process_options(grace_s=1.0, bubblewrap=False, own_network=False, cgroups=False)
 BOTH = pytest.mark.parametrize("options", [CONFINED, BARE], ids=["confined", "bare"])
 
-# Forks twice, in a session of its own, ignores every polite word, and beats in the home.
+# Forks twice, in a new session, ignores all signals that it can, and writes to a file in the home.
 ESCAPEE = """
 import os, signal, time
 if os.fork() == 0:
@@ -48,7 +49,7 @@ while True: time.sleep(1)
 
 
 async def beats(file: Path) -> bool:
-    """Whether it still goes on."""
+    """Whether the file still grows."""
     before = file.read_text()
     for _ in range(25):
         await asyncio.sleep(0.02)
@@ -67,7 +68,7 @@ async def test_who_forks_away_is_stopped_too(make_machine: MakeMachine, options:
     await machine.process.start()
     home = await machine.home()
     await machine.up(machine.running(home, (PYTHON, "-S", "-c", ESCAPEE)))
-    file = machine.process.places.volume(home) / "home" / "beat"
+    file = machine.process.paths.volume(home) / "home" / "beat"
     await begins_to_beat(file)
     assert await beats(file)
     await machine.runtime.ensure_no_container(home.workspace_id, FENCE)
@@ -82,7 +83,7 @@ async def test_who_forked_away_ends_with_the_program(make_machine: MakeMachine, 
     await machine.up(
         machine.running(home, (PYTHON, "-S", "-c", ESCAPEE.replace("while True: time.sleep(1)", "time.sleep(0.5)")))
     )
-    file = machine.process.places.volume(home) / "home" / "beat"
+    file = machine.process.paths.volume(home) / "home" / "beat"
     await until_ended(machine, home)
     assert file.exists()
     assert not await beats(file)
@@ -95,19 +96,19 @@ async def test_who_ignores_the_request_is_killed_after_its_grace(make_machine: M
     home = await machine.home()
     script = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); open('up', 'w')\nwhile True: time.sleep(1)"
     await machine.up(machine.running(home, (PYTHON, "-S", "-c", script)))
-    await begins_to_beat(machine.process.places.volume(home) / "home" / "up")
+    await begins_to_beat(machine.process.paths.volume(home) / "home" / "up")
     begun = time.monotonic()
     await machine.runtime.ensure_no_container(home.workspace_id, FENCE)
     assert 0.9 <= time.monotonic() - begun < 5
 
 
 async def test_a_frozen_container_holds_up_neither_the_look_nor_its_end(make_machine: MakeMachine) -> None:
-    machine = make_machine(ProcessOptions(grace_s=0.5, probe_s=0.5))
+    machine = make_machine(process_options(grace_s=0.5, probe_s=0.5))
     await machine.process.start()
     home, other = await machine.up(), await machine.up()
-    for record in machine.process.places.records.glob("*.json"):
+    for record in machine.process.paths.records.glob("*.json"):
         first = processes.ProcessIdentity(**json.loads(record.read_bytes()))
-        name = machine.process.places.container(home.workspace_id).name
+        name = machine.process.paths.container(home.workspace_id).name
         if record.stem == name:
             for identity in processes.tree(first):
                 os.kill(identity.pid, signal.SIGSTOP)
@@ -133,13 +134,13 @@ async def test_a_cancelled_start_leaves_nothing(machine: Machine) -> None:
             await start
         await machine.runtime.ensure_no_container(home.workspace_id, FENCE)
         assert await container_of(machine, home) is None
-        assert not list(machine.process.places.records.iterdir())
+        assert not list(machine.process.paths.records.iterdir())
     await machine.up()
 
 
 async def test_a_killed_agent_is_an_ended_container(machine: Machine) -> None:
     home = await machine.up()
-    record = json.loads(next(machine.process.places.records.glob("*.json")).read_bytes())
+    record = json.loads(next(machine.process.paths.records.glob("*.json")).read_bytes())
     os.kill(record["pid"], signal.SIGKILL)
     seen = await until_ended(machine, home)
     assert seen.ended is not None
@@ -150,7 +151,7 @@ async def test_a_killed_agent_is_an_ended_container(machine: Machine) -> None:
 
 async def test_a_cancelled_job_may_tidy_up_and_is_then_killed(machine: Machine) -> None:
     home = await machine.home()
-    inner = machine.process.places.volume(home) / "home"
+    inner = machine.process.paths.volume(home) / "home"
     polite = "import signal, time\ndef end(*_): open(home + '/aborted', 'w').close(); os._exit(0)\n"
     stubborn = "import signal, time\nend = signal.SIG_IGN\n"
     for code, within_s in ((polite, 1.9), (stubborn, 6.0)):
@@ -164,7 +165,7 @@ async def test_a_cancelled_job_may_tidy_up_and_is_then_killed(machine: Machine) 
         with pytest.raises(asyncio.CancelledError):
             await running
         assert time.monotonic() - cancelled < within_s
-        assert not processes.find_marked(f"{machine.process.places.run.name}/job")
+        assert not processes.find_marked(f"{machine.process.paths.run.name}/job")
     assert (inner / "aborted").exists()
 
 
@@ -222,10 +223,10 @@ async def test_after_kill_9_everything_is_swept_and_nothing_doubled(
         for file in files:
             await begins_to_beat(file)
         assert all([await beats(file) for file in files])
-        # The agent would notice, and end what it can: it is the sweep that is to be seen here.
+        # The agent would notice and end its processes, but this test is about the sweep.
         for record in runtime_paths(data_dir).records.glob("*.json"):
             for known in processes.tree(processes.ProcessIdentity(**json.loads(record.read_bytes()))):
-                with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # the job's own commands come and go
+                with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # the job starts short commands
                     if b"inside/start.py" in Path(f"/proc/{known.pid}/cmdline").read_bytes():
                         os.kill(known.pid, signal.SIGSTOP)
     finally:
@@ -236,11 +237,11 @@ async def test_after_kill_9_everything_is_swept_and_nothing_doubled(
     machine = make_machine(options)
     await machine.process.start()
     assert not any([await beats(file) for file in files])
-    assert not processes.find_marked(machine.process.places.run.name)
+    assert not processes.find_marked(machine.process.paths.run.name)
     assert (await machine.runtime.observe()).of(home.workspace_id).container is None
-    leftovers = [name for _, name in socket.if_nameindex() if name.startswith(f"torp{machine.process.places.tag}")]
+    leftovers = [name for _, name in socket.if_nameindex() if name.startswith(f"torp{machine.process.paths.tag}")]
     assert leftovers == []
-    # What it wrote beside the home outlived it.
+    # The files beside the home remain.
     assert machine.process._volumes.opened(home) == 3
     fence = Fence("op-2", 5)
     await machine.runtime.ensure_running(machine.serving(home, 4), fence, unheard)
@@ -276,10 +277,10 @@ async def test_a_stranger_with_a_recorded_number_is_left_alone(tmp_path: Path) -
 async def test_closing_leaves_nothing_in_the_machine(make_machine: MakeMachine) -> None:
     machine = make_machine()
     await machine.process.start()
-    tag = machine.process.places.tag
+    tag = machine.process.paths.tag
     await machine.up()
     await machine.process.close()
-    assert not machine.process.places.run.exists()
+    assert not machine.process.paths.run.exists()
     assert not [name for _, name in socket.if_nameindex() if name.startswith(f"torp{tag}")]
     if os.getuid() == 0 and (iptables := host_programs.find("iptables")):
         for table in ("filter", "nat"):

@@ -1,4 +1,4 @@
-"""Are workspaces started with the confinement that was told, though the machine answers differently each time?"""
+"""Workspaces start with the reported confinement, even if a later examination would have another result."""
 
 # ruff: noqa: ASYNC240 - nothing else runs in the loop of these tests
 
@@ -8,12 +8,12 @@ import pytest
 
 from tests.contracts.runtime_contract import until_ready
 from tests.runtimes.conftest import MakeMachine
-from torpor.runtimes.process import ProcessOptions
 from torpor.runtimes.process.confinement import FILES, Ability
+from torpor.testing.defaults import process_options
 
 pytestmark = pytest.mark.anyio
 
-# Refuses while the file is there, as a busy machine does for a moment. It confines nothing: no workspace may start with it.
+# Refuses while the file exists, like a busy machine. It does not confine, so no workspace may start with it.
 SOMETIMES_REFUSES = "#!/bin/sh\ntest ! -e '{refuses}'\n"
 
 
@@ -33,7 +33,7 @@ def files(abilities: tuple[Ability, ...]) -> bool:
 
 
 async def test_workspaces_run_as_was_told_before_the_start(make_machine: MakeMachine, refuses: Path) -> None:
-    machine = make_machine(ProcessOptions(grace_s=2.0, own_network=False))
+    machine = make_machine(process_options(grace_s=2.0, own_network=False))
     refuses.touch()
     told = await machine.process.abilities()
     assert not files(told)
@@ -45,7 +45,7 @@ async def test_workspaces_run_as_was_told_before_the_start(make_machine: MakeMac
 
 
 async def test_the_next_life_examines_again(make_machine: MakeMachine, refuses: Path) -> None:
-    machine = make_machine(ProcessOptions(grace_s=2.0, own_network=False))
+    machine = make_machine(process_options(grace_s=2.0, own_network=False))
     await machine.process.start()
     assert files(await machine.process.abilities())
     refuses.touch()

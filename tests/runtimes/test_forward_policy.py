@@ -1,4 +1,4 @@
-"""Does the operator's firewall drop what workspaces send?"""
+"""Detect whether the operator's firewall drops packets of workspaces."""
 
 import ipaddress
 

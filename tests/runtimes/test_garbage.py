@@ -1,4 +1,4 @@
-"""Garbage in the small files beside a home stops no purge, raises no odd error, and costs no home."""
+"""Garbage in the small files beside a home prevents no purge, raises no unexpected error, and loses no home."""
 
 import asyncio
 import os
@@ -56,7 +56,7 @@ def hands(machine: Machine) -> EffectExecutor:
 
 
 async def as_the_holder(machine: Machine, home: Home, effect: Effect) -> Report:
-    """As the controller that holds the row does: it takes the row again where a later epoch was seen."""
+    """Like the controller that holds the row: it takes the row again if a later epoch was seen."""
     epoch = FENCE.epoch
     for _ in range(3):
         row = workspace(id=home.workspace_id, epoch=epoch)
@@ -69,9 +69,9 @@ async def as_the_holder(machine: Machine, home: Home, effect: Effect) -> Report:
 
 
 async def spoiled(machine: Machine, name: str, content: str) -> Home:
-    """A whole home with garbage beside it, as a start of Torpor finds it: nothing is remembered of its epoch."""
+    """A complete home with garbage beside it, after a restart of Torpor: its epoch is not in memory."""
     home = await machine.home()
-    spoil(machine.process.places.volume(home), name, content)
+    spoil(machine.process.paths.volume(home), name, content)
     machine.process._volumes._epochs.clear()
     return home
 
@@ -88,10 +88,10 @@ async def test_garbage_stops_no_purge(machine: Machine, name: str) -> None:
 async def test_garbage_beside_a_marked_home_stops_no_start(machine: Machine, name: str) -> None:
     for content in CONTENTS:
         if (name, content) == ("opened.json", "a directory"):
-            continue  # an opening that cannot be recorded is no opening
+            continue  # if the revision cannot be recorded, the start fails
         home = await spoiled(machine, name, content)
         assert await as_the_holder(machine, home, Start(1, 4)) == EffectDone(), content
-        # From here on it is known again what it was opened with.
+        # From now on the opened revision is known again.
         assert await as_the_holder(machine, home, Stop()) == EffectDone(), content
         refused = await as_the_holder(machine, home, DropHome(1, archived_revision=3))
         assert isinstance(refused, EffectFailed), content
@@ -105,13 +105,13 @@ async def test_a_home_that_lost_all_its_small_files_outlives_the_next_generation
     if is_opened:
         assert await as_the_holder(machine, home, Start(1, 4)) == EffectDone()
         assert await as_the_holder(machine, home, Stop()) == EffectDone()
-    volume = machine.process.places.volume(home)
+    volume = machine.process.paths.volume(home)
     (volume / "home" / "note").write_text("precious")
     await machine.lose_small_files(home)
     for generation in (2, 3):
         (seen,) = [one for one in (await machine.runtime.observe()).of(home.workspace_id).volumes if one.generation == 1]
         assert seen == ObservedVolume(1, None, is_illegible=True)
-        # The rules would not name it; a controller that does is not heard.
+        # The rules never request this, and the runtime ignores such a request.
         assert await as_the_holder(machine, home, MakeHome(generation, frozenset({1}))) == EffectDone()
         assert (volume / "home" / "note").read_text() == "precious"
 
@@ -121,7 +121,7 @@ async def test_a_volume_that_was_never_marked_is_discarded_whatever_was_written_
     half, empty = Home(home.workspace_id, 2), Home(home.workspace_id, 3)
     await machine.runtime.ensure_volume(half, FENCE)
     await machine.runtime.run_at_home(half, machine.filling(), FENCE, unheard)
-    machine.process.places.volume(empty).mkdir()  # killed before there was anything in it
+    machine.process.paths.volume(empty).mkdir()  # killed before it had any content
     assert await as_the_holder(machine, home, MakeHome(4, frozenset({2, 3}))) == EffectDone()
     seen = (await machine.runtime.observe()).of(home.workspace_id).volumes
     assert {volume.generation for volume in seen} == {1, 4}
@@ -131,7 +131,7 @@ async def test_an_opening_that_cannot_be_read_says_what_to_do(machine: Machine) 
     home = await spoiled(machine, "opened.json", "torn")
     refused = await as_the_holder(machine, home, DropHome(1, archived_revision=4))
     assert isinstance(refused, EffectFailed)
-    assert str(machine.process.places.volume(home) / "opened.json") in refused.message
+    assert str(machine.process.paths.volume(home) / "opened.json") in refused.message
     assert "start the workspace once, or purge it" in refused.message
 
 
@@ -139,7 +139,7 @@ async def test_an_epoch_that_cannot_be_read_admits_only_who_can_take_the_row_aga
     home = await spoiled(machine, "epoch.json", "a word for a number")
     runtime = machine.runtime
     refused: list[int] = []
-    for epoch in (5, 5, 4):  # the row cannot be taken again by a controller that lost it, so these never rise
+    for epoch in (5, 5, 4):  # a controller that lost the row cannot take it again, so its epoch never rises
         with pytest.raises(Failed) as refusal:
             await runtime.ensure_no_volume(home, Fence("op", epoch), archived_revision=None)
         assert refusal.value.code is Code.STALE_EPOCH
@@ -147,5 +147,5 @@ async def test_an_epoch_that_cannot_be_read_admits_only_who_can_take_the_row_aga
     assert (await runtime.observe()).of(home.workspace_id).volumes == {ObservedVolume(1, marker_of(home))}
     await runtime.admit(home.workspace_id, Fence("op", refused[0] + 1))
     machine.process._volumes._epochs.clear()
-    with pytest.raises(Failed):  # and that is on the disk again
+    with pytest.raises(Failed):  # and the epoch is on disk again
         await runtime.ensure_no_volume(home, Fence("op", refused[0]), archived_revision=None)

@@ -1,4 +1,4 @@
-"""A home is measured by what it takes on the disk, not by what its files say."""
+"""The size of a home is its disk space, not the sum of its files' sizes."""
 
 import asyncio
 import os
@@ -8,8 +8,9 @@ import pytest
 
 from tests.contracts.runtime_contract import FENCE, a_home, marker_of
 from tests.support.small_disk import small_disk
-from torpor.runtimes.process import ProcessOptions, ProcessRuntime
+from torpor.runtimes.process import ProcessRuntime
 from torpor.runtimes.process.home_size import measure
+from torpor.testing.defaults import process_options
 
 pytestmark = pytest.mark.anyio
 
@@ -38,13 +39,13 @@ async def test_where_there_is_no_home_there_is_no_size(tmp_path: Path) -> None:
 
 
 async def test_homes_may_be_on_a_disk_of_their_own(tmp_path: Path) -> None:
-    """By a link, as docs/how-to/disk.md says."""
+    """With a link, as docs/how-to/disk.md describes."""
     with small_disk(tmp_path / "disk", "16m") as disk:
         data = tmp_path / "data"
         for made in (data, disk / "volumes"):
             await asyncio.to_thread(made.mkdir)
         await asyncio.to_thread((data / "volumes").symlink_to, disk / "volumes")
-        options = ProcessOptions(bubblewrap=False, own_network=False, cgroups=False, disk_reserve_bytes=MIB)
+        options = process_options(bubblewrap=False, own_network=False, cgroups=False, disk_reserve_bytes=MIB)
         runtime = ProcessRuntime(data, options=options)
         await runtime.start()
         try:
@@ -55,7 +56,7 @@ async def test_homes_may_be_on_a_disk_of_their_own(tmp_path: Path) -> None:
             found = await runtime.disk()
             assert found is not None
             assert found.free_bytes < 16 * MIB
-            assert not runtime.places.ballast.exists(), "the database is not on this disk"
+            assert not runtime.paths.ballast.exists(), "the database is not on this disk"
             await runtime.ensure_no_volume(home, FENCE, archived_revision=None)
         finally:
             await runtime.close()

@@ -1,4 +1,4 @@
-"""Which protections count as missing, and what brings them?"""
+"""The missing protections, and their remedies."""
 
 from pathlib import Path
 
@@ -15,8 +15,8 @@ from torpor.runtimes.process.confinement import (
     missing_protections,
     ports_are_open,
 )
-from torpor.runtimes.process.options import ProcessOptions
 from torpor.runtimes.process.paths import runtime_paths
+from torpor.testing.defaults import process_options
 
 
 def seen(*, files: bool, network: bool) -> tuple[Ability, ...]:
@@ -46,11 +46,11 @@ def test_workspaces_that_run_as_root_count_as_unconfined() -> None:
 @pytest.mark.anyio
 async def test_where_the_kernel_refuses_bubblewrap_no_package_helps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", without_confinement(tmp_path)["PATH"])
-    _, abilities = await examine(ProcessOptions(cgroups=False), runtime_paths(tmp_path / "data"))
+    _, abilities = await examine(process_options(cgroups=False), runtime_paths(tmp_path / "data"))
     found = {ability.what: ability for ability in abilities}
     assert NAMESPACES_REFUSED in found[FILES].how
     assert found[NETWORK].remedy == found[FILES].remedy
-    assert "private networks, which cannot be closed" in found[NETWORK].how
+    assert "private networks, which cannot be blocked" in found[NETWORK].how
     assert "install" not in found[NETWORK].remedy
 
 
@@ -59,6 +59,6 @@ async def test_a_refusal_of_several_lines_is_told_in_one(tmp_path: Path, monkeyp
     monkeypatch.setenv("PATH", without_confinement(tmp_path)["PATH"])
     bubblewrap = tmp_path / "tools" / "bwrap"
     bubblewrap.write_text("#!/bin/sh\nprintf 'first reason\\n\\n  second reason\\n' >&2; exit 1\n")
-    _, abilities = await examine(ProcessOptions(cgroups=False), runtime_paths(tmp_path / "data"))
+    _, abilities = await examine(process_options(cgroups=False), runtime_paths(tmp_path / "data"))
     assert "first reason; second reason" in abilities[0].how
     assert not any("\n" in ability.how for ability in abilities)

@@ -1,4 +1,4 @@
-"""What does the runtime do for somebody who is not root? The same, by user namespaces and pasta, as far as it may."""
+"""Without root the runtime confines with user namespaces and pasta, as far as the kernel permits."""
 
 import json
 import os
@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 import prometheus_client
@@ -16,11 +17,12 @@ import torpor
 from tests.contracts.test_runtime_contract import SERVE
 from tests.support.requirements import must_have
 from torpor.runtimes.process.host_programs import find
+from torpor.testing.defaults import process_options
 
 NOBODY = 54321
 PYTHON = "/usr/bin/python3"
 
-# Runs as somebody else, with the system's interpreter; says what it saw as one line of JSON.
+# Runs as another user with the system's interpreter, and prints its results as one line of JSON.
 LIFE = """
 import asyncio, json, socket, sys, uuid
 from pathlib import Path
@@ -28,11 +30,11 @@ from torpor.domain.records import Marker
 from torpor.ports import Container, Fence, Home, HomeJob, Limits, Program
 from torpor.runtimes.process import ProcessOptions, ProcessRuntime
 
-data, serve = json.loads(sys.argv[1])
+data, options, serve = json.loads(sys.argv[1])
 fence = Fence("op", 1)
 
 async def live():
-    runtime = ProcessRuntime(Path(data), options=ProcessOptions(grace_s=2.0))
+    runtime = ProcessRuntime(Path(data), options=ProcessOptions(**options))
     await runtime.start()
     said = {"abilities": {ability.what: [ability.confined, ability.how] for ability in await runtime.abilities()}}
     try:
@@ -68,7 +70,7 @@ async def live():
         writer.write(b"ping")
         said["answer"] = (await reader.read()).decode()
         writer.close()
-        inner = runtime.places.volume(home) / "home"
+        inner = runtime.paths.volume(home) / "home"
         (inner / "ro").mkdir(); (inner / "ro" / "file").write_text("x"); (inner / "ro").chmod(0o500)
         await runtime.ensure_no_container(home.workspace_id, fence)
         await runtime.ensure_no_volume(home, fence, archived_revision=1)
@@ -85,7 +87,7 @@ def place() -> Iterator[Path]:
     must_have(os.getuid() == 0, "root, to become another user")
     path = Path(tempfile.mkdtemp(prefix="torpor-test-"))
     os.chown(path, NOBODY, NOBODY)
-    # The source may lie where only root may look.
+    # The source may be in a directory that only root can read.
     for package in (torpor, structlog, prometheus_client):
         source = Path(str(package.__file__)).parent
         shutil.copytree(source, path / "source" / source.name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -94,14 +96,16 @@ def place() -> Iterator[Path]:
 
 
 def live(place: Path, before: str, *tools: str) -> dict[str, object]:
-    """Live as another user, after these commands in a mount namespace of its own, so that they change nothing outside."""
+    """Run as another user after these commands, in a separate mount namespace, so that they do not affect others."""
     must_have(Path(PYTHON).exists(), "an interpreter that everybody may run")
     for tool in tools:
         must_have(find(tool), tool)
     must_have(find("setpriv") and find("unshare"), "util-linux")
     version = subprocess.run([PYTHON, "-c", "import sys; print(sys.version_info >= (3, 11))"], capture_output=True, check=True)
     must_have(version.stdout == b"True\n", "a system interpreter of 3.11 or newer")
-    given = json.dumps([str(place / "data"), SERVE])
+    # The settings, which have the defaults, need packages that the system interpreter does not have.
+    options = asdict(process_options(grace_s=2.0))
+    given = json.dumps([str(place / "data"), options, SERVE])
     become = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", PYTHON, "-c", LIFE, given]
     done = subprocess.run(
         ["unshare", "-m", "sh", "-c", f'{before} && exec "$@"', "sh", *become],
@@ -138,13 +142,13 @@ def test_without_a_network_of_its_own_it_gets_a_free_port(place: Path) -> None:
     assert not abilities["network"][0]
     must_have(abilities["files and processes"][0], abilities["files and processes"][1])
     if find("pasta"):
-        assert abilities["network"][1].startswith("pasta needs /dev/net/tun, which Torpor's user may not read and write")
+        assert abilities["network"][1].startswith("pasta needs /dev/net/tun, which Torpor's user cannot read and write")
     assert said["ready"], said
     assert said["sees"] == [0, "workspace\nhidden\nread-only\n", ""]
     assert said["answer"] == "you said ping"
 
 
-# Each makes bubblewrap useless: it is not there, or the kernel refuses what it asks for.
+# Each disables bubblewrap: it is not installed, or the kernel refuses its requests.
 USELESS = {
     "missing": "mount --bind {empty} {bwrap}",
     "refused": "mount --bind {failing} {bwrap}",

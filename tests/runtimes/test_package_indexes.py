@@ -1,4 +1,4 @@
-"""Which package indexes and proxies is this machine set up with, and which of them are closed to workspaces?"""
+"""Find the configured package indexes and proxies, and those that workspaces cannot reach."""
 
 from pathlib import Path
 
@@ -52,9 +52,9 @@ async def test_an_index_in_a_blocked_network_is_told_with_its_address_and_the_se
     hosts = {"10.1.2.3": "PIP_INDEX_URL", "198.51.100.7": "UV_INDEX", "proxy.example.com": "HTTPS_PROXY"}
     found = await unreachable_indexes(hosts, blocked=BLOCKED, allowed=())
     assert [str(one) for one in found] == [
-        "workspaces cannot reach the package index 10.1.2.3 of PIP_INDEX_URL, because 10.0.0.0/8 is closed to them. "
+        "workspaces cannot reach the package index 10.1.2.3 of PIP_INDEX_URL, because 10.0.0.0/8 is blocked. "
         "An administrator can add 10.1.2.3 to the setting workspace_allowed_networks.",
-        "workspaces cannot reach the proxy proxy.example.com (fd12::9) of HTTPS_PROXY, because fc00::/7 is closed to them. "
+        "workspaces cannot reach the proxy proxy.example.com (fd12::9) of HTTPS_PROXY, because fc00::/7 is blocked. "
         "An administrator can add fd12::9 to the setting workspace_allowed_networks.",
     ]
     assert await unreachable_indexes({"10.1.2.3": "PIP_INDEX_URL"}, blocked=BLOCKED, allowed=("10.1.0.0/16",)) == []

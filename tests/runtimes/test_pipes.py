@@ -1,4 +1,4 @@
-"""Is every pipe that the event loop owns closed exactly once, on both loops?"""
+"""Every pipe of the event loop is closed exactly once, on both loops."""
 
 import asyncio
 import gc
@@ -42,7 +42,7 @@ def test_threads_keep_their_files_while_pipes_are_closed(tmp_path: Path, loop: s
 
 
 def test_uvloop_closes_a_pipe_twice(tmp_path: Path) -> None:
-    """The reason for `pipes`. When this fails, uvloop has changed, and `pipes` must follow it."""
+    """The reason for `pipes`. If this test fails, uvloop has changed, and `pipes` must change as well."""
     counted = race("uvloop", "loop", strace(tmp_path / "closes"))
     assert len(failed_closes(tmp_path / "closes")) > counted["pipes"] / 2
 
@@ -86,16 +86,16 @@ def test_no_descriptor_is_left_open(loop: str, use: Callable[[], Coroutine[Any, 
     async def times(number: int) -> set[str]:
         for _ in range(number):
             await use()
-        await asyncio.sleep(0)  # asyncio's own loop closes in its next turn
+        await asyncio.sleep(0)  # asyncio's own loop closes in its next iteration
         return descriptors()
 
     with asyncio.Runner(loop_factory=LOOPS[loop]) as runner:
-        before = runner.run(times(1))  # what a loop opens once and keeps is open now
+        before = runner.run(times(1))  # the descriptors that a loop keeps open are open now
         assert runner.run(times(5)) == before
 
 
 def test_pipes_come_to_the_loop_in_one_place() -> None:
-    """Apart from what runs inside a workspace: that has asyncio's own loop, and imports nothing of the product."""
+    """Except code that runs inside a workspace: it uses asyncio's own loop and does not import the product."""
     found = {
         str(path.relative_to(SOURCE))
         for path in SOURCE.rglob("*.py")

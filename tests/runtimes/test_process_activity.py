@@ -1,4 +1,4 @@
-"""Is it seen what the processes of a real container do?"""
+"""The activity of a real container's processes is observed."""
 
 import asyncio
 from collections.abc import Callable
@@ -11,10 +11,11 @@ from tests.support.waiting import until
 from torpor.domain.busy import Foreground, Work
 from torpor.ports import Home
 from torpor.runtimes.process import ProcessOptions
+from torpor.testing.defaults import process_options
 
 pytestmark = [
     pytest.mark.anyio,
-    pytest.mark.parametrize("options", [ProcessOptions(grace_s=2.0), UNCONFINED], ids=["confined", "unconfined"]),
+    pytest.mark.parametrize("options", [process_options(grace_s=2.0), UNCONFINED], ids=["confined", "unconfined"]),
 ]
 
 

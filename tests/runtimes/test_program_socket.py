@@ -1,4 +1,4 @@
-"""Can another process of this machine connect to a program that Torpor ships?"""
+"""Other processes of this machine cannot connect to the programs that Torpor ships."""
 
 import asyncio
 import os
@@ -18,10 +18,11 @@ from tests.support.requirements import must_have
 from torpor.ports import Home
 from torpor.runtimes.process import ProcessOptions
 from torpor.templates.catalogue import program, template
+from torpor.testing.defaults import process_options
 
 WAYS = {
-    "confined": ProcessOptions(grace_s=2.0),
-    "network shared": ProcessOptions(grace_s=2.0, own_network=False),
+    "confined": process_options(grace_s=2.0),
+    "network shared": process_options(grace_s=2.0, own_network=False),
     "unconfined": UNCONFINED,
 }
 
@@ -55,7 +56,7 @@ async def with_a_terminal(make_machine: MakeMachine, options: ProcessOptions) ->
 
 async def test_the_terminal_listens_on_no_port(make_machine: MakeMachine, options: ProcessOptions) -> None:
     machine, home = await with_a_terminal(make_machine, options)
-    assert tcp_listeners(machine.process.places, home.workspace_id) == []
+    assert tcp_listeners(machine.process.paths, home.workspace_id) == []
     request = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
     assert (await machine.ask(home.workspace_id, request)).startswith(b"HTTP/1.1 200 ")
 
@@ -63,12 +64,12 @@ async def test_the_terminal_listens_on_no_port(make_machine: MakeMachine, option
 async def test_a_listener_on_a_port_would_be_found(make_machine: MakeMachine, options: ProcessOptions) -> None:
     machine = await started(make_machine, options)
     home = await machine.up()
-    assert len(tcp_listeners(machine.process.places, home.workspace_id)) == 1
+    assert len(tcp_listeners(machine.process.paths, home.workspace_id)) == 1
 
 
 async def test_no_other_user_can_connect_to_the_terminals_socket(make_machine: MakeMachine, options: ProcessOptions) -> None:
     machine, home = await with_a_terminal(make_machine, options)
-    socket = program_socket(machine.process.places, home.workspace_id)
+    socket = program_socket(machine.process.paths, home.workspace_id)
     facts, folder = socket.stat(), socket.parent.stat()
     assert stat.S_ISSOCK(facts.st_mode)
     assert stat.S_IMODE(facts.st_mode) == 0o600
@@ -86,11 +87,11 @@ async def test_no_other_user_can_connect_to_the_terminals_socket(make_machine: M
 
 async def test_the_socket_goes_with_its_container(make_machine: MakeMachine, options: ProcessOptions) -> None:
     machine, home = await with_a_terminal(make_machine, options)
-    folder = machine.process.places.program(home.workspace_id)
+    folder = machine.process.paths.program(home.workspace_id)
     await machine.runtime.ensure_no_container(home.workspace_id, FENCE)
     assert not folder.exists()
 
-    folder.mkdir()  # as a crash leaves it behind
+    folder.mkdir()  # as after a crash
     (folder / "socket").touch()
     await machine.process.close()
     await started(make_machine, options)

@@ -1,4 +1,4 @@
-"""Does what a template needs come onto the machine once, whole, and usable inside?"""
+"""The packages of a template are installed once, completely, and work inside workspaces."""
 
 import asyncio
 import base64
@@ -18,13 +18,14 @@ from tests.contracts.runtime_contract import FENCE, LIMITS, unheard, until_ended
 from tests.runtimes.conftest import Machine, MakeMachine
 from torpor.domain.errors import Code, Failed
 from torpor.ports import Container, Home, Program
-from torpor.runtimes.process import ProcessOptions, programs
+from torpor.runtimes.process import programs
+from torpor.testing.defaults import process_options
 
 pytestmark = pytest.mark.anyio
 
 
 def wheel(directory: Path, name: str = "greeter") -> Path:
-    """A package with one script, made here: no index is asked."""
+    """A package with one script, created here, so that no index is needed."""
     files = {
         f"{name}.py": "import sys\ndef main():\n    print('hello from', sys.prefix)\n",
         f"{name}-1.0.dist-info/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n",
@@ -47,7 +48,7 @@ def container(home: Home, packages: tuple[str, ...], *command: str) -> Container
     return Container(home, 1, Program("Greeter", command, {}, packages), LIMITS)
 
 
-# Making an environment with pip in it takes many seconds, and only who has no uv ever does it.
+# Creating an environment with pip takes many seconds, and is only needed without uv.
 SLOW = pytest.mark.skipif(os.environ.get("TORPOR_SLOW_TESTS") != "1", reason="slow; set TORPOR_SLOW_TESTS=1")
 
 
@@ -76,8 +77,8 @@ async def test_a_script_runs_inside_wherever_it_was_made(
         assert seen.ended.exit_code == 0, seen.ended
         assert "hello from" in seen.ended.last_lines
     assert heard
-    made = list(machine.process.places.programs.iterdir())
-    assert len(made) == 1  # one installation for both, and nothing left beside it
+    made = list(machine.process.paths.programs.iterdir())
+    assert len(made) == 1  # one installation for both, and no leftovers
     begun = asyncio.get_running_loop().time()
     await machine.runtime.ensure_running(container(one, packages, "{programs}/bin/greeter"), FENCE, unheard)
     assert asyncio.get_running_loop().time() - begun < 2
@@ -86,11 +87,11 @@ async def test_a_script_runs_inside_wherever_it_was_made(
 async def test_what_is_closed_to_workspaces_is_open_to_the_installer(
     make_machine: MakeMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Templates come from an index in a private network, too: Torpor itself fetches what they need."""
+    """An index in a private network works for templates: Torpor itself downloads their packages."""
     if programs.find_uv() is None:
         pytest.skip("uv is not installed")
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    machine = make_machine(ProcessOptions(grace_s=2.0, blocked_networks=("0.0.0.0/0", "::/0")))
+    machine = make_machine(process_options(grace_s=2.0, blocked_networks=("0.0.0.0/0", "::/0")))
     await machine.process.start()
     home = await machine.home()
     handler = functools.partial(SimpleHTTPRequestHandler, directory=str(wheel(tmp_path).parent))
@@ -111,7 +112,7 @@ async def test_what_cannot_be_installed_says_why_and_leaves_nothing(machine: Mac
         await machine.runtime.ensure_running(container(home, (missing,), "true"), FENCE, unheard)
     assert failure.value.code is Code.PROGRAM_INSTALL_FAILED
     assert "missing" in failure.value.message
-    assert list(machine.process.places.programs.iterdir()) == []
+    assert list(machine.process.paths.programs.iterdir()) == []
     assert (await machine.runtime.observe()).of(home.workspace_id).container is None
 
 
@@ -131,7 +132,7 @@ async def test_an_installer_that_does_nothing_is_ended(
     assert "begun" in failure.value.message
     assert asyncio.get_running_loop().time() - begun < 10
     assert (tmp_path / "umask").read_text() == "0022\n"
-    assert list(machine.process.places.programs.iterdir()) == []
+    assert list(machine.process.paths.programs.iterdir()) == []
 
 
 SHELL_HEAD = "#!/bin/sh\n'''exec' {quoted} \"$0\" \"$@\"\n' '''\n"

@@ -1,4 +1,4 @@
-"""Do bytes come through the bridge as they were sent, and are the words of a command replaced?"""
+"""The bridge carries bytes unchanged, and the placeholders of a command are replaced."""
 
 import asyncio
 import contextlib
@@ -15,14 +15,15 @@ from tests.runtimes.conftest import Machine, MakeMachine
 from torpor.domain.errors import Code, Failed, Refused
 from torpor.inside.agent import EXIT, TAKEN, frame, read_frame
 from torpor.ports import Home
-from torpor.runtimes.process import ProcessOptions, agent_client
+from torpor.runtimes.process import agent_client
 from torpor.runtimes.process.host_programs import ToolFailed
 from torpor.runtimes.process.network import SUBNETS, pick_subnet, routed_networks, subnet, usable_nameservers
 from torpor.runtimes.process.placeholders import Placeholders
+from torpor.testing.defaults import process_options
 
 pytestmark = pytest.mark.anyio
 
-# Reads to the end, then answers with what it got; `slow` waits before it reads.
+# Reads to the end, then answers with the received data; `slow` waits before it reads.
 DIGEST = """
 import hashlib, os, socket, threading, time
 def answer(connection):
@@ -75,7 +76,7 @@ async def test_an_agent_that_talks_nonsense_has_no_shell(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("own_network", [True, False], ids=["own network", "shared network"])
 async def test_a_port_is_named_by_a_line_however_it_comes(make_machine: MakeMachine, own_network: bool) -> None:
-    machine = make_machine(ProcessOptions(grace_s=2.0, own_network=own_network))
+    machine = make_machine(process_options(grace_s=2.0, own_network=own_network))
     await machine.process.start()
     port = free_port()
     home = await machine.home()
@@ -106,7 +107,7 @@ async def test_a_port_is_named_by_a_line_however_it_comes(make_machine: MakeMach
 
 
 async def test_on_a_shared_network_a_port_of_the_machine_is_not_reached(make_machine: MakeMachine) -> None:
-    machine = make_machine(ProcessOptions(grace_s=2.0, own_network=False))
+    machine = make_machine(process_options(grace_s=2.0, own_network=False))
     await machine.process.start()
     home = await machine.up()
 
@@ -143,7 +144,7 @@ async def test_a_program_that_does_not_listen_hangs_up_at_once(machine: Machine)
     home = await machine.home()
     await machine.up(machine.silent(home))
     await machine.sh(home, "true")
-    with contextlib.suppress(ConnectionResetError, BrokenPipeError):  # what was sent is not read any more
+    with contextlib.suppress(ConnectionResetError, BrokenPipeError):  # it does not read the rest of the data
         assert await machine.ask(home.workspace_id, b"ping") == b""
 
 
@@ -160,7 +161,7 @@ async def test_the_log_on_disk_is_bounded(machine: Machine) -> None:
     script = "for n in range(200000): print('line', n, 'x' * 20)"
     await machine.up(machine.running(home, (PYTHON, "-S", "-c", script)))
     await until_ended(machine, home)
-    log = machine.process.places.log(home.workspace_id)
+    log = machine.process.paths.log(home.workspace_id)
     assert sum(path.stat().st_size for path in log.parent.iterdir()) <= 2 << 20
     last = [line async for line in machine.runtime.logs(home.workspace_id, tail=3)]
     assert [line.split()[1] for line in last] == [b"199997", b"199998", b"199999"]
@@ -196,7 +197,7 @@ def test_a_subnet_is_the_same_for_the_same_and_free() -> None:
 
 
 class Counted(list[ipaddress.IPv4Network]):
-    """How often it was gone through."""
+    """The number of iterations over it."""
 
     times = 0
 
@@ -206,7 +207,7 @@ class Counted(list[ipaddress.IPv4Network]):
 
 
 def test_a_subnet_is_found_in_a_few_steps_beside_a_network_that_has_most_of_the_pool() -> None:
-    """A VPN's: while it is looked for, nothing else goes on."""
+    """For example of a VPN: the search blocks the event loop."""
     routed = Counted(ipaddress.IPv4Network(one) for one in ("100.64.0.0/11", "100.96.0.0/12", "100.127.255.252/30"))
     found = {pick_subnet(f"seed {number}", [], routed) for number in range(50)}
     assert routed.times <= 50 * 4

@@ -1,4 +1,4 @@
-"""Who runs a workspace where no sandbox shows it Python and its home, and who owns the home?"""
+"""The user of a workspace and the owner of its home without a sandbox."""
 
 import asyncio
 import json
@@ -17,27 +17,29 @@ from tests.support.requirements import must_have
 from torpor.domain.errors import Hopeless
 from torpor.inside.closed_folders import closed_above
 from torpor.ports import Home
-from torpor.runtimes.process import ProcessOptions, ProcessRuntime, user_access
+from torpor.runtimes.process import ProcessRuntime, user_access
 from torpor.runtimes.process.host_programs import ToolFailed
 from torpor.runtimes.process.paths import runtime_paths
 from torpor.runtimes.process.users import user_of
+from torpor.testing.defaults import process_options
 
 # The kernel refuses mounts to a process without this capability, as in most containers.
 WITHOUT_MOUNTS = ("setpriv", "--bounding-set", "-sys_admin", "--inh-caps", "-sys_admin")
 
-# Runs one workspace from start to stop; prints what it said, and what the runtime says of users, as one line of JSON.
+# Runs one workspace from start to stop; prints its output and the runtime's ability about users as one line of JSON.
 LIFE = """
 import asyncio, json, sys
 from pathlib import Path
 from torpor.domain.records import Marker
 from torpor.ports import Container, Fence, Home, Limits, Program
-from torpor.runtimes.process import ProcessOptions, ProcessRuntime
+from torpor.runtimes.process import ProcessRuntime
+from torpor.testing.defaults import process_options
 
 data, workspace_id, script = sys.argv[1:]
 fence = Fence("op", 1)
 
 async def live():
-    options = ProcessOptions(grace_s=2.0, bubblewrap=False, own_network=False, cgroups=False)
+    options = process_options(grace_s=2.0, bubblewrap=False, own_network=False, cgroups=False)
     runtime = ProcessRuntime(Path(data), options=options)
     await runtime.start()
     try:
@@ -91,7 +93,7 @@ def test_a_trial_leaves_nothing_behind(folder: Path) -> None:
 
 
 def test_a_home_follows_the_user_that_runs_it(folder: Path) -> None:
-    """A user of its own, then a machine without the right to mount, then one with it again."""
+    """A separate user, then a machine that cannot mount, then one that can."""
     must_have(os.getuid() == 0 and shutil.which("setpriv"), "root and setpriv, to give up a capability")
     workspace_id = str(uuid.uuid4())
     own = user_of(workspace_id, own=True)
@@ -107,7 +109,7 @@ def test_a_home_follows_the_user_that_runs_it(folder: Path) -> None:
     said, errors, has_own, how, remedy = live(folder, workspace_id, "id -u; echo 2 > deep/more", *WITHOUT_MOUNTS)
     assert (said, errors, owners()) == ("0\n", "", {0})
     assert not has_own
-    assert str(how).startswith("workspaces run as root, because users of their own cannot: cannot show its folders")
+    assert str(how).startswith("workspaces run as root, because separate users do not work: cannot show its folders")
     assert "bubblewrap" in str(remedy)
 
     said, errors, *_ = live(folder, workspace_id, "id -u; echo 3 >> deep/file; echo 3 >> deep/more")
@@ -116,7 +118,7 @@ def test_a_home_follows_the_user_that_runs_it(folder: Path) -> None:
 
 @pytest.fixture
 def full_disk(folder: Path) -> Iterator[Path]:
-    """A data directory on a file system that takes no new file: it has as many as it may have."""
+    """A data directory on a file system that has no free inodes."""
     must_have(os.getuid() == 0, "root, to mount a file system")
     mounted = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", "nr_inodes=2", "tmpfs", folder], capture_output=True, text=True, check=False
@@ -129,7 +131,7 @@ def full_disk(folder: Path) -> Iterator[Path]:
 
 @pytest.mark.anyio
 async def test_workspaces_do_not_run_as_root_because_the_disk_is_full(full_disk: Path) -> None:
-    runtime = ProcessRuntime(full_disk, options=ProcessOptions(bubblewrap=False, own_network=False))
+    runtime = ProcessRuntime(full_disk, options=process_options(bubblewrap=False, own_network=False))
     for ask in (runtime.abilities, runtime.start):
         with pytest.raises(Hopeless, match=r"could not find out how workspaces can be confined.*No space left"):
             await ask()
@@ -138,14 +140,14 @@ async def test_workspaces_do_not_run_as_root_because_the_disk_is_full(full_disk:
 
 def test_a_trial_that_does_not_end_in_time_is_no_refusal(folder: Path) -> None:
     must_have(os.getuid() == 0, "root, to become another user")
-    with pytest.raises(ToolFailed, match="did not answer"):
+    with pytest.raises(ToolFailed, match="did not finish"):
         asyncio.run(user_access.refusal(runtime_paths(folder / "data"), within_s=0.001))
     assert list(folder.iterdir()) == []
 
 
 @pytest.mark.anyio
 async def test_a_trial_that_was_killed_is_no_refusal(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As the kernel does when memory runs out."""
+    """Like the kernel when it has no memory left."""
     must_have(os.getuid() == 0, "root, to become another user")
     (tmp_path / "setpriv").write_text("#!/bin/sh\nkill -KILL $$\n")
     (tmp_path / "setpriv").chmod(0o755)

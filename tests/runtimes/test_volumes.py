@@ -1,4 +1,4 @@
-"""When is a home whole, when is it gone, and when can nobody say?"""
+"""Homes are complete, absent, or unreadable; volumes are removed."""
 
 # ruff: noqa: ASYNC240 - a test has nobody else to wait for
 
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.anyio
 )
 async def test_a_marker_that_is_not_this_volumes_makes_nothing_ready(machine: Machine, content: str) -> None:
     home = await machine.home()
-    (machine.process.places.volume(home) / "marker.json").write_text(content)
+    (machine.process.paths.volume(home) / "marker.json").write_text(content)
     expected = ObservedVolume(1, None, is_illegible=True, has_home="other" not in content)
     assert (await machine.runtime.observe()).of(home.workspace_id).volumes == {expected}
     with pytest.raises(Failed) as refusal:
@@ -45,7 +45,7 @@ async def test_a_marker_that_is_not_this_volumes_makes_nothing_ready(machine: Ma
 
 async def test_a_volume_whose_home_was_removed_is_not_ready(machine: Machine) -> None:
     home = await machine.home()
-    (machine.process.places.volume(home) / "home").rmdir()
+    (machine.process.paths.volume(home) / "home").rmdir()
     gone = ObservedVolume(1, None, is_illegible=True, has_home=False)
     assert (await machine.runtime.observe()).of(home.workspace_id).volumes == {gone}
 
@@ -136,25 +136,25 @@ def test_a_half_deleted_volume_is_never_seen(tmp_path: Path) -> None:
     volumes.ensure(home, None)
     volumes.mark(home, marker_of(home))
     (volumes.home_path(home) / "file").write_text("x")
-    grave = volumes.grave_of(home)
-    volumes.throw_away(home, grave)
-    assert (grave / "home" / "file").exists()  # nothing is removed yet, and nothing is seen any more
+    trashed = volumes.trash_path(home)
+    volumes.move_to_trash(home, trashed)
+    assert (trashed / "home" / "file").exists()  # no file is removed yet, but the volume is no longer listed
     assert volumes.all(None) == {}
-    volumes.burn()
-    assert not grave.exists()
+    volumes.empty_trash()
+    assert not trashed.exists()
 
 
 async def test_the_trash_is_swept_at_the_start(make_machine: MakeMachine) -> None:
     machine = make_machine()
     await machine.process.start()
     home = await machine.home()
-    grave = machine.process._volumes.grave_of(home)
-    machine.process._volumes.throw_away(home, grave)
+    trashed = machine.process._volumes.trash_path(home)
+    machine.process._volumes.move_to_trash(home, trashed)
     await machine.process.close()
-    assert grave.exists()
+    assert trashed.exists()
     await machine.process.start()
     await machine.process.close()
-    assert not grave.exists()
+    assert not trashed.exists()
 
 
 @pytest.mark.parametrize("interruption", ["an error", "a cancellation"])
@@ -188,7 +188,7 @@ async def test_a_grave_is_burned_though_throwing_away_was_interrupted(
     with pytest.raises((asyncio.CancelledError, Failed)):
         await removing
     assert (await machine.runtime.observe()).of(home.workspace_id) == NOTHING_SEEN
-    await until(lambda: not list(machine.process.places.trash.iterdir()))
+    await until(lambda: not list(machine.process.paths.trash.iterdir()))
 
 
 def test_read_only_directories_are_removed(tmp_path: Path) -> None:
@@ -203,7 +203,7 @@ def test_read_only_directories_are_removed(tmp_path: Path) -> None:
 
 
 def nest(top: Path, depth: int) -> None:
-    """Deeper than a path is long, with a file and a link at each level."""
+    """Deeper than the longest path, with a file and a link at each level."""
     top.mkdir(parents=True)
     here = os.open(top, os.O_RDONLY)
     for _ in range(depth):
@@ -232,7 +232,7 @@ def test_a_grave_is_never_too_deep_and_none_stops_the_others(tmp_path: Path, mon
         rmdir(path)
 
     monkeypatch.setattr(Path, "rmdir", refuse_one)
-    volumes.burn()
+    volumes.empty_trash()
     assert [path.name for path in trash.iterdir()] == ["bad"]
 
 
@@ -255,7 +255,7 @@ def test_a_tree_is_given_away_whole_and_its_top_last(tmp_path: Path, monkeypatch
         patch.setattr(os, "chown", interrupt)
         with pytest.raises(OSError, match="interrupted"):
             give_tree(top, 4321)
-    assert top.stat().st_uid == 0  # so that the next start begins again
+    assert top.stat().st_uid == 0  # so that the next start repeats it
     give_tree(top, 4321)
     assert top.stat().st_uid == 4321
     for part in ("file", "link", "deeper", "deeper/to-a-directory", "/".join(["deeper"] * 300)):
@@ -269,10 +269,10 @@ def test_a_tree_is_given_away_whole_and_its_top_last(tmp_path: Path, monkeypatch
 async def test_a_cancelled_start_does_not_wait_until_a_large_home_has_changed_hands(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Past the deadline of `loops.stop` the process would end, and all workspaces with it."""
+    """After the deadline of `loops.stop` the process and all workspaces would end."""
     must_have(os.getuid() == 0, "root, to have several users")
     home = await machine.home()
-    inner = machine.process.places.volume(home) / "home"
+    inner = machine.process.paths.volume(home) / "home"
     for number in range(100):
         (inner / f"{number}").touch()
     os.chown(inner, 4321, 4321)
@@ -312,29 +312,29 @@ def test_a_full_disk_can_still_be_cleared(tmp_path: Path, monkeypatch: pytest.Mo
         mkdir(path, *words)
 
     monkeypatch.setattr(os, "mkdir", full)
-    grave = volumes.grave_of(homes[0])
-    volumes.throw_away(homes[0], grave)
-    assert grave.exists()
+    trashed = volumes.trash_path(homes[0])
+    volumes.move_to_trash(homes[0], trashed)
+    assert trashed.exists()
     runtime_paths(tmp_path).trash.rename(tmp_path / "trash")
     with pytest.raises(Failed) as failure:
-        volumes.throw_away(homes[1], volumes.grave_of(homes[1]))
+        volumes.move_to_trash(homes[1], volumes.trash_path(homes[1]))
     assert failure.value.code is Code.DISK_FULL
 
 
 async def test_nothing_is_remembered_of_whom_nothing_is_left(machine: Machine) -> None:
     home = await machine.up()
     await machine.runtime.ensure_no_container(home.workspace_id, Fence("op", 9))
-    assert machine.process._volumes._epochs == {home.workspace_id: 9}  # its volume lives
+    assert machine.process._volumes._epochs == {home.workspace_id: 9}  # its volume exists
     await machine.runtime.ensure_no_volume(home, Fence("op", 9), archived_revision=None)
     await machine.runtime.ensure_no_container(a_home().workspace_id, Fence("op", 9))
     assert machine.process._volumes._epochs == {}
-    assert len(machine.process._doors) == 0
+    assert len(machine.process._locks) == 0
 
 
 @pytest.mark.parametrize("fate", ["gone", "empty", "other", "unmounted"])
 async def test_a_root_that_is_not_ours_says_nothing(machine: Machine, fate: str) -> None:
     home = await machine.home()
-    where = machine.process.places
+    where = machine.process.paths
     aside = machine.data / "aside"
     where.volumes.rename(aside)
     match fate:
@@ -359,11 +359,11 @@ async def test_a_root_that_is_missing_at_the_start_is_not_made_anew(make_machine
     home = await machine.home()
     await machine.process.close()
     aside = machine.data / "aside"
-    machine.process.places.volumes.rename(aside)
+    machine.process.paths.volumes.rename(aside)
     await machine.process.start()
     with pytest.raises(Unavailable):
         await machine.runtime.observe()
-    aside.rename(machine.process.places.volumes)
+    aside.rename(machine.process.paths.volumes)
     assert (await machine.runtime.observe()).of(home.workspace_id).volumes == {ObservedVolume(1, marker_of(home))}
 
 
@@ -387,7 +387,7 @@ async def test_what_was_opened_and_who_was_there_outlives_a_restart(make_machine
 
 async def test_an_opening_that_cannot_be_understood_forbids_deletion(machine: Machine) -> None:
     home = await machine.home()
-    (machine.process.places.volume(home) / "opened.json").write_text("{")
+    (machine.process.paths.volume(home) / "opened.json").write_text("{")
     with pytest.raises(Failed) as refusal:
         await machine.runtime.ensure_no_volume(home, FENCE, archived_revision=99)
     assert refusal.value.code is Code.VOLUME_REOPENED
@@ -396,7 +396,7 @@ async def test_an_opening_that_cannot_be_understood_forbids_deletion(machine: Ma
 async def test_a_home_from_another_machine_is_given_to_its_user(machine: Machine) -> None:
     await machine.must("user")
     home = await machine.home()
-    inner = machine.process.places.volume(home) / "home"
+    inner = machine.process.paths.volume(home) / "home"
     (inner / "deep").mkdir()
     (inner / "deep" / "file").write_text("x")
     (inner / "link").symlink_to("/etc/passwd")
@@ -445,5 +445,5 @@ def test_a_user_is_mapped_and_always_the_same(mapped: range) -> None:
 
 async def test_the_markers_file_says_what_was_marked(machine: Machine) -> None:
     home = await machine.home()
-    facts = json.loads((machine.process.places.volume(home) / "marker.json").read_bytes())
+    facts = json.loads((machine.process.paths.volume(home) / "marker.json").read_bytes())
     assert facts == {"workspace_id": home.workspace_id, "generation": 1, "manifest_root": ""}

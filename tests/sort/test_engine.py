@@ -1,14 +1,13 @@
-"""Do input directories become the same sorted bytes, whatever the memory, the format and the number of workers?"""
+"""Input directories become the same sorted bytes for any memory, format and number of workers."""
 
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.sort.workers import AMPLE, TINY, Files, contexts, expected, fixed_records, lines, sort_all, sweep_all
 from torpor.sort.data.runs import MappedRuns, SpilledRuns
 from torpor.sort.record import GENSORT, Fixed, Format, Lines
-
-from .workers import AMPLE, TINY, Files, contexts, expected, fixed_records, lines, sort_all, sweep_all
 
 OFFSET = Fixed(length=37, key_offset=11, key_length=13)
 Make = Callable[[int, int], bytes]
@@ -24,7 +23,7 @@ FORMATS: dict[str, tuple[Format, Make]] = {
 
 
 def inputs(make: Make, workers: int, count: int) -> list[Files]:
-    """The last worker has next to nothing, and one file of each is empty."""
+    """The last worker has almost no records, and one file of each worker is empty."""
     return [
         {"b": make(count if worker < 2 else 3, worker), "a/x": make(count // 3, 50 + worker), "c": b""}
         for worker in range(workers)

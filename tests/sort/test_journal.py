@@ -1,4 +1,4 @@
-"""Is what was saved last found again, after a kill and on a full disk, and is everything else noticed?"""
+"""The last saved value is found again after a kill and on a full disk, and damage is noticed."""
 
 import os
 import signal
@@ -13,7 +13,6 @@ import pytest
 from tests.support.small_disk import fill, small_disk
 from torpor.sort.errors import JournalCorrupt, SortFailed
 from torpor.sort.journal import RESERVE, Journal
-from torpor.sort.record import Fixed, Format, Lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +49,6 @@ def test_what_was_saved_last_is_found_by_the_next_process(journal: Journal) -> N
     assert [path.name for path in journal.path.parent.iterdir()] == ["journal"]
 
 
-def test_a_union_is_saved_under_its_declared_type(journal: Journal) -> None:
-    declared: type[Format] = Fixed | Lines  # type: ignore[assignment]
-    journal.save(Lines(2, b","), declared)
-    assert journal.load(declared) == Lines(2, b",")
-
-
 def test_removing_may_be_repeated(journal: Journal) -> None:
     journal.reserve()
     journal.save(Machine("Sorting", 1))
@@ -83,7 +76,7 @@ def test_a_torn_journal_is_told_apart_from_one_of_another_version(journal: Journ
         journal.path.write_bytes(torn)
         with pytest.raises(JournalCorrupt):
             journal.load(Machine)
-    journal.path.write_bytes(good.replace(b"journal 2 ", b"journal 3 ", 1))
+    journal.path.write_bytes(good.replace(b"journal 4 ", b"journal 5 ", 1))
     with pytest.raises(SortFailed) as caught:
         journal.load(Machine)
     assert not isinstance(caught.value, JournalCorrupt)
@@ -93,8 +86,8 @@ def test_a_journal_of_another_version_or_kind_is_named(journal: Journal) -> None
     journal.save(Machine("Sorting", 1))
     with pytest.raises(SortFailed, match="OtherMachine"):
         journal.load(OtherMachine)
-    journal.path.write_bytes(journal.path.read_bytes().replace(b"journal 2 ", b"journal 3 ", 1))
-    with pytest.raises(SortFailed, match="version 3, and this program reads version 2"):
+    journal.path.write_bytes(journal.path.read_bytes().replace(b"journal 4 ", b"journal 5 ", 1))
+    with pytest.raises(SortFailed, match="version 5; this program reads version 4 and 2"):
         journal.load(Machine)
 
 
@@ -109,7 +102,7 @@ def test_where_it_cannot_be_saved_is_told(tmp_path: Path) -> None:
 
 def test_a_value_that_could_not_be_read_again_leaves_the_last_one(journal: Journal) -> None:
     journal.save(Machine("Sorting", 1))
-    with pytest.raises(ValueError, match="attempt: a whole number"):
+    with pytest.raises(ValueError, match=r"Expected `int`, got `str` - at `\$.attempt`"):
         journal.save(Machine("Sorting", "two"))  # type: ignore[arg-type]
     assert journal.load(Machine) == Machine("Sorting", 1)
 

@@ -1,4 +1,4 @@
-"""Is every format read as it is said, said as it is read, and refused where it makes no sense?"""
+"""Formats are parsed and printed, and invalid ones are refused."""
 
 import pytest
 from hypothesis import given
@@ -63,7 +63,7 @@ def test_what_is_refused(text: str) -> None:
 
 def test_a_field_is_chosen_by_number_and_delimiter() -> None:
     assert parse("lines", key=2, delimiter=",") == Lines(2, b",")
-    # As the command line gives a byte that is no UTF-8.
+    # A byte that is not UTF-8, as the command line passes it.
     assert parse("lines", key=1, delimiter="\udcff") == Lines(1, b"\xff")
 
 

@@ -1,4 +1,4 @@
-"""Are sizes read as people write them, and do chunks and partitions keep within the memory they are made for?"""
+"""Sizes are parsed, and chunks and partitions fit into the memory that they are made for."""
 
 import pytest
 from hypothesis import given
@@ -62,5 +62,5 @@ def test_partitions_are_as_many_for_each_and_not_too_large(total: int, workers: 
     assert count % workers == 0
     assert count >= workers
     assert total <= count * partition_bytes(memory)
-    # Not more of them than needed: with one less for each they would be too large.
+    # Not more than needed: with one less for each they would be too large.
     assert count == workers or total > (count - workers) * partition_bytes(memory)

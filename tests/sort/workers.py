@@ -1,4 +1,4 @@
-"""Workers without a network: each sweeps its input, hands its parts over, and merges."""
+"""Workers without a network: each sweeps its input, passes on its parts, and merges."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,11 +23,11 @@ from torpor.sort.sizes import MESSAGE, MIB
 Files = Mapping[str, bytes]
 AMPLE = 64 * MIB
 TINY = 1 * MIB
-"""Chunks and arenas are then as small as they get: everything is spilled, striped and divided again."""
+"""Chunks and arenas are then as small as possible: everything is spilled, striped and divided again."""
 
 
 def fixed_records(count: int, form: Fixed, seed: int, *, keys: int | None = None) -> bytes:
-    """With `keys`, no more different keys than that."""
+    """With `keys`, at most that many different keys."""
     dice = Random(seed)
     data = bytearray(dice.randbytes(count * form.length))
     for row in range(count if keys else 0):
@@ -77,7 +77,7 @@ def contexts(
     sync: bool = False,
     attempt: int = 1,
 ) -> Iterator[list[SortContext]]:
-    """One for each worker; they own as many partitions each, in order."""
+    """One context for each worker. They own the same number of partitions each, in order."""
     for index, files in enumerate(inputs):
         for name, data in files.items():
             path = folder / str(index) / "input" / name
@@ -139,7 +139,7 @@ def blocks(sender: Worker, partition: int) -> Iterator[bytes]:
 
 
 def shuffle(workers: Sequence[Worker]) -> int:
-    """Everything that is lacking; how many parts that were."""
+    """Pass on every missing part. Returns the number of parts."""
     sent = 0
     for receiver in workers:
         for partition, sender in receiver.parts.lacking(declared_for(workers, receiver.context.index)):

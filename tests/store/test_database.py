@@ -1,4 +1,4 @@
-"""What do people hear of the database's troubles?"""
+"""Test how errors of the database are reported to users."""
 
 import asyncio
 

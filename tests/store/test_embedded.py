@@ -1,4 +1,4 @@
-"""Does a private PostgreSQL start, keep what it was told, and leave nothing behind, whatever happens to us?"""
+"""Test that a private PostgreSQL starts, keeps its data and ends with its owner, also after a kill."""
 
 import asyncio
 import fcntl
@@ -16,11 +16,11 @@ import pytest
 from tests.support.waiting import until
 from torpor.domain.errors import Hopeless
 from torpor.store import embedded
-from torpor.store.embedded import EmbeddedPostgres, processes_in
+from torpor.store.embedded import EmbeddedPostgres
 
 pytestmark = pytest.mark.anyio
 
-# A Torpor that starts a database, says so, writes one row when told to, and then sleeps until it is killed.
+# A process that starts a database, writes one row, prints that it is ready, and sleeps until it is killed.
 OWNER = """
 import asyncio, sys
 from pathlib import Path
@@ -68,14 +68,14 @@ async def test_first_start_then_a_fast_second_one_that_finds_the_data(tmp_path: 
     postgres = EmbeddedPostgres(tmp_path / "database")
     await execute(await postgres.start(), "CREATE TABLE kept AS SELECT 42 AS row")
     await postgres.stop()
-    assert processes_in(postgres.cluster) == []
+    assert EmbeddedPostgres.processes_in(postgres.cluster) == []
 
     began = time.monotonic()
     async with EmbeddedPostgres(tmp_path / "database") as again:
         took_s = time.monotonic() - began
         assert await ask(again.dsn, "SELECT row FROM kept") == 42
     assert took_s < 1
-    assert processes_in(again.cluster) == []
+    assert EmbeddedPostgres.processes_in(again.cluster) == []
 
 
 async def test_it_is_durable_in_utf8_and_without_a_tcp_port(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ async def test_kill_9_of_the_owner_ends_postgres_and_the_next_start_finds_what_w
     assert owner.stdout
     assert await asyncio.to_thread(owner.stdout.readline) == "ready\n"
     kill_hard(owner)
-    await until(lambda: processes_in(data_dir / "cluster") == [], within_s=5)
+    await until(lambda: EmbeddedPostgres.processes_in(data_dir / "cluster") == [], within_s=5)
 
     async with EmbeddedPostgres(data_dir) as postgres:
         assert await ask(postgres.dsn, "SELECT row FROM kept") == 1
@@ -137,7 +137,7 @@ async def test_an_old_postgres_that_was_not_told_is_stopped(tmp_path: Path, monk
     os.kill(postmaster, signal.SIGSTOP)
     kill_hard(owner)
     await asyncio.sleep(0.3)
-    assert processes_in(data_dir / "cluster") != []
+    assert EmbeddedPostgres.processes_in(data_dir / "cluster") != []
     os.kill(postmaster, signal.SIGCONT)
     async with EmbeddedPostgres(data_dir) as postgres:
         assert await ask(postgres.dsn, "SELECT row FROM kept") == 1
@@ -181,7 +181,7 @@ async def test_a_long_path_with_spaces_and_umlauts(tmp_path: Path) -> None:
 
 async def test_a_folder_with_something_else_in_it_is_refused_and_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("dear")
-    with pytest.raises(Hopeless, match=r"is no database folder of Torpor: it holds thesis\.tex"):
+    with pytest.raises(Hopeless, match=r"is not a database folder of Torpor: it holds thesis\.tex"):
         await EmbeddedPostgres(tmp_path).start()
     assert (tmp_path / "thesis.tex").read_text() == "dear"
     assert not (tmp_path / "lock").exists()
@@ -190,7 +190,7 @@ async def test_a_folder_with_something_else_in_it_is_refused_and_left_alone(tmp_
 async def test_garbage_in_place_of_the_cluster_is_refused(tmp_path: Path) -> None:
     (tmp_path / "cluster").mkdir()
     (tmp_path / "cluster" / "base").write_text("not a folder")
-    with pytest.raises(Hopeless, match="is no PostgreSQL database of Torpor"):
+    with pytest.raises(Hopeless, match="is not a PostgreSQL database of Torpor"):
         await EmbeddedPostgres(tmp_path).start()
 
 
@@ -198,7 +198,7 @@ async def test_another_major_version_is_refused_with_a_way_out(tmp_path: Path) -
     async with EmbeddedPostgres(tmp_path, durable=False) as postgres:
         pass
     (postgres.cluster / "PG_VERSION").write_text("9\n")
-    with pytest.raises(Hopeless, match=r"was made by PostgreSQL 9, but .* Set PG_BIN"):
+    with pytest.raises(Hopeless, match=r"was created by PostgreSQL 9, but .* Set PG_BIN"):
         await EmbeddedPostgres(tmp_path).start()
 
 
@@ -208,7 +208,7 @@ async def test_a_database_that_cannot_start_says_its_last_lines(tmp_path: Path) 
     (postgres.cluster / "global" / "pg_control").write_bytes(b"")
     with pytest.raises(Hopeless, match=r"(?s)ended at once with code .*pg_control"):
         await EmbeddedPostgres(tmp_path).start()
-    assert processes_in(postgres.cluster) == []
+    assert EmbeddedPostgres.processes_in(postgres.cluster) == []
 
 
 async def test_a_pg_bin_without_postgres_falls_through_to_the_next(tmp_path: Path) -> None:
@@ -283,7 +283,7 @@ async def test_postgres_under_any_name_dies_with_its_owner(tmp_path: Path, mode:
     assert owner.stdout
     assert await asyncio.to_thread(owner.stdout.readline) == "ready\n"
     kill_hard(owner)
-    await until(lambda: processes_in(tmp_path / "cluster") == [], within_s=5)
+    await until(lambda: EmbeddedPostgres.processes_in(tmp_path / "cluster") == [], within_s=5)
 
 
 async def test_stop_may_be_repeated_and_a_cancelled_start_leaves_nothing(tmp_path: Path) -> None:
@@ -295,11 +295,11 @@ async def test_stop_may_be_repeated_and_a_cancelled_start_leaves_nothing(tmp_pat
         starting.cancel()
         await asyncio.wait([starting])
         await postgres.stop()
-        await until(lambda: processes_in(postgres.cluster) == [])
+        await until(lambda: EmbeddedPostgres.processes_in(postgres.cluster) == [])
     await postgres.start()
     await postgres.stop()
     await postgres.stop()
-    assert processes_in(postgres.cluster) == []
+    assert EmbeddedPostgres.processes_in(postgres.cluster) == []
 
 
 async def test_a_fresh_database_for_each_test_is_cheap(empty_database_url: str) -> None:

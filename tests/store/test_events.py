@@ -1,4 +1,4 @@
-"""Is everything that somebody would want to know written down once, numbered in order, and kept as long as it should be?"""
+"""Test that each visible change is recorded once, numbered in order, and kept as long as the settings say."""
 
 import asyncio
 import json
@@ -22,7 +22,7 @@ OPERATION = "operation = 'STARTING', stage = 'CALL', op_id = id, deadline_at = n
 ERROR = """error_info = '{"reason": "Timeout", "message": "", "is_terminal": true, "operation": "NONE", "error_count": 1,
  "occurred_at": "2026-01-01T00:00:00+00:00", "wish_version": 1, "context": {}}'"""
 
-# A change of each column that somebody who looks on would see, and of which kind the event is.
+# A change of each column that readers see, and the kind of its event.
 TOLD = {
     "phase": ("phase = 'STANDBY'", "state_changed"),
     "operation": (OPERATION, "state_changed"),
@@ -42,7 +42,7 @@ TOLD = {
         "sleeping_soon",
     ),
 }
-# And of those that concern nobody else. What is due or claimed, and when it was used, changes all the time.
+# Changes of the columns that readers do not see. Due times, claims and times of use change all the time.
 SILENT = {
     "version": "version + 1",
     "epoch": "epoch + 1",
@@ -144,7 +144,7 @@ async def test_a_change_that_can_be_seen_is_written_down_once(here: Here, column
     await here.db.execute(f"UPDATE workspaces SET {change} WHERE name = 'one'")
     assert await here.written() == [kind]
     assert (await here.db.fetchval("SELECT row -> $1 IS NOT NULL FROM outbox", column)) is True
-    # The same again is no change (a wish is one whenever it is said).
+    # Writing the same value is no change (a wish always is one).
     await here.db.execute("TRUNCATE outbox")
     await here.db.execute("UPDATE workspaces SET observed_at = now()")
     assert await here.written() == []
@@ -283,7 +283,7 @@ async def test_what_commits_late_is_not_skipped(here: Here) -> None:
 
 
 async def test_a_reader_never_misses_one_while_many_write(here: Here) -> None:
-    """A reader goes on from the last id it saw, as a client does; every event comes once and in order."""
+    """A reader continues from the last id it saw, as a client does; every event comes once and in order."""
     writers, each = 4, 25
     ids = [await here.create(f"w-{number}") for number in range(writers)]
     await here.number()
@@ -344,7 +344,7 @@ async def test_who_does_not_lead_numbers_and_prunes_nothing(here: Here) -> None:
 
 
 async def test_nobody_begins_a_term_while_the_old_one_numbers(here: Here) -> None:
-    """What was begun under a term is committed before the next one begins, or not at all."""
+    """A transaction of one term is committed before the next term begins, or not at all."""
     other = await asyncpg.connect(here.url)
     async with here.controller.transaction() as connection:
         assert await connection.fetchval("SELECT leads($1)", TERM)

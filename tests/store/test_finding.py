@@ -1,4 +1,4 @@
-"""Is a workspace found without reading the others?"""
+"""Test that a workspace is found without reading the others."""
 
 import uuid
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from torpor.store.queries import FOR_SERVICE
+from torpor.store.queries import SERVICE_STORE
 
 pytestmark = pytest.mark.anyio
 
@@ -29,7 +29,7 @@ ANALYZE workspaces;
 @pytest.fixture
 async def owner(database_url: str) -> Any:
     connection = await asyncpg.connect(database_url)
-    # What is told of each would be most of the work.
+    # The outbox entries would be most of the work.
     await connection.execute("ALTER TABLE workspaces DISABLE TRIGGER USER")
     await connection.execute(FILLING)
     yield connection
@@ -46,7 +46,7 @@ async def owner(database_url: str) -> Any:
     ],
 )
 async def test_only_what_is_asked_for_is_read(owner: Any, statement: str, arguments: tuple[Any, ...], index: str) -> None:
-    plan = await owner.fetch(f"EXPLAIN (ANALYZE, BUFFERS, TIMING OFF) {FOR_SERVICE[statement]}", *arguments)
+    plan = await owner.fetch(f"EXPLAIN (ANALYZE, BUFFERS, TIMING OFF) {SERVICE_STORE[statement]}", *arguments)
     text = "\n".join(row[0] for row in plan)
     assert "Seq Scan on workspaces" not in text, text
     assert index in text, text
@@ -55,6 +55,6 @@ async def test_only_what_is_asked_for_is_read(owner: Any, statement: str, argume
 async def test_the_living_bearer_of_a_name_is_found_and_no_other(owner: Any) -> None:
     both = await owner.fetch("SELECT id, deleted_at FROM workspaces WHERE name = 'w7' ORDER BY deleted_at NULLS FIRST")
     assert [row["deleted_at"] is None for row in both] == [True, False]
-    found = await owner.fetch(FOR_SERVICE["living_by_name"], "w7")
+    found = await owner.fetch(SERVICE_STORE["living_by_name"], "w7")
     assert [row["id"] for row in found] == [both[0]["id"]]
     assert isinstance(found[0]["id"], uuid.UUID)

@@ -1,6 +1,8 @@
-"""Does any database get to today's schema, once and safely?"""
+"""Test that a database is migrated to the current schema, once and safely."""
 
 import asyncio
+import hashlib
+from importlib.resources import files
 
 import asyncpg
 import pytest
@@ -9,6 +11,26 @@ from torpor.domain.errors import Hopeless, Unavailable
 from torpor.store.migrate import migrate, migrations
 
 pytestmark = pytest.mark.anyio
+
+# The beginning of the SHA-256 of each migration. A released migration never changes, not even in a comment: a database that has
+# applied it would refuse to start. Add a line for each new migration.
+DIGESTS = {
+    "0001_workspaces.sql": "bbf3b1955aaa1c0a",
+    "0002_latches.sql": "db9a01e180143d5f",
+    "0003_controllers.sql": "b1c64bd09e449652",
+    "0004_events.sql": "f6592751bb9eb586",
+    "0005_collecting.sql": "d47e9d09a4b1bb56",
+    "0006_activity.sql": "3f97942ec5dccb81",
+    "0007_people.sql": "a9dc16b170ec1de4",
+    "0008_confinement.sql": "dcf969970806eed6",
+    "0009_accepting.sql": "5aacd0de0a26f15e",
+    "0010_creators_and_one_time_secrets.sql": "0cb00b814d117099",
+    "0011_waiting.sql": "41910ec0e4a6ed91",
+    "0012_home_sizes.sql": "95dd90ac8da5043e",
+    "0013_sleeping_soon.sql": "ed7bace2264202eb",
+    "0014_freed_names.sql": "e70ce08c91ecf872",
+    "0015_before_sleep.sql": "ff7290e0da1bc534",
+}
 
 
 async def test_a_new_database_gets_everything_and_a_second_run_nothing(empty_database_url: str) -> None:
@@ -37,3 +59,11 @@ async def test_a_migration_changed_after_it_was_applied_is_refused(empty_databas
 async def test_a_database_that_is_not_there_is_unavailable() -> None:
     with pytest.raises(Unavailable):
         await migrate("postgresql://nobody@127.0.0.1:1/nothing")
+
+
+def test_no_migration_has_changed() -> None:
+    folder = files("torpor.store") / "migrations"
+    found = {
+        one.name: hashlib.sha256(one.read_bytes()).hexdigest()[:16] for one in folder.iterdir() if one.name.endswith(".sql")
+    }
+    assert found == DIGESTS

@@ -1,4 +1,4 @@
-"""Is a change written whole or not at all, by the one who may?"""
+"""Test that a change is written completely or not at all, and only by a living controller."""
 
 from dataclasses import replace
 
@@ -45,7 +45,7 @@ async def test_compare_and_set_and_fence(database_url: str) -> None:
         (again,) = (await here.controller_store.load_due(here.hold())).workspaces
         assert (again.version, again.held_by, again.operation) == (row.version + 1, life, Operation.STARTING)
 
-        # Closing one attempt and opening the next is one change, though only one may be under way.
+        # One change closes an attempt and opens the next, although only one attempt can be open.
         turned = Change(
             again,
             replace(again, op_id=OTHER, operation=Operation.STOPPING, deadline_at=now),

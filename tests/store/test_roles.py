@@ -1,4 +1,4 @@
-"""Does the database itself see to one writer per column, and to what must not be?"""
+"""Test that the database itself allows one writer per column, and refuses invalid rows."""
 
 import uuid
 from collections.abc import AsyncIterator
@@ -184,7 +184,7 @@ async def test_who_collects_and_who_asks_for_it(database_url: str, role: Role, s
     ("role", "statement", "is_allowed"),
     [
         (Role.SERVICE, "INSERT INTO audit (username, how, action) VALUES ('ada', 'SYSTEM', 'x')", True),
-        # What was written down stays as it is.
+        # Audit entries cannot be changed.
         (Role.SERVICE, "UPDATE audit SET username = 'bob'", False),
         (Role.SERVICE, "DELETE FROM audit", False),
         (Role.CONTROLLER, "SELECT * FROM audit", False),

@@ -1,4 +1,4 @@
-"""Is what people need found without reading what everybody else has?"""
+"""Test that a user's data is found without reading that of other users."""
 
 import asyncpg
 import pytest

@@ -1,4 +1,4 @@
-"""People as they really are: PostgreSQL, Valkey, and passwords that are quick to hash."""
+"""Accounts on a real PostgreSQL and a real Valkey, with passwords that are quick to hash."""
 
 import contextlib
 import json
@@ -17,6 +17,7 @@ from torpor.bus.redis import Bus
 from torpor.bus.revocations import Revocations
 from torpor.store.database import Database, Role
 from torpor.store.user_store import UserStore
+from torpor.testing.defaults import DEFAULTS
 
 PASSWORD = "correct horse"
 HOME, ELSEWHERE = "192.0.2.1", "198.51.100.7"
@@ -37,16 +38,17 @@ class AccountsStage:
     database: Database
     bus: Bus
     db: Any
-    """The database as its owner sees it."""
+    """A connection as the owner of the database."""
     admin: Caller
-    """Who `root` is, by a token."""
+    """The caller `root`, by a token."""
 
     def another_process(self, **how: Any) -> Accounts:
-        """The same people, in a process that has heard of nothing yet."""
-        return Accounts(self.store, Revocations(self.bus), Throttle(self.bus), passwords=quick(), **how)
+        """The same accounts in another process, which has received no message yet."""
+        options = {"session_ttl_s": DEFAULTS.session_ttl, **how}
+        return Accounts(self.store, Revocations(self.bus), Throttle(self.bus), passwords=quick(), **options)
 
     async def sign_up(self, username: str, *, is_admin: bool = False) -> str:
-        """The user's id."""
+        """Returns the user's id."""
         made = await self.accounts.create_user(self.admin, username, password=PASSWORD, is_admin=is_admin)
         return made.user.id
 
@@ -76,7 +78,9 @@ async def accounts_stage(database_url: str, redis_url: str, **how: Any) -> Async
         stack.push_async_callback(connection.close)
         await connection.set_type_codec("jsonb", encoder=json.dumps, decoder=json.loads, schema="pg_catalog")
         store = UserStore(database)
-        accounts = Accounts(store, Revocations(bus), Throttle(bus), passwords=quick(), **how)
+        accounts = Accounts(
+            store, Revocations(bus), Throttle(bus), passwords=quick(), **{"session_ttl_s": DEFAULTS.session_ttl, **how}
+        )
         user = await accounts.ensure_admin("root", PASSWORD)
         await accounts.ensure_token(user, "test", "torpor_root")
         yield AccountsStage(accounts, store, database, bus, connection, await accounts.recognise("torpor_root", came_from=HOME))

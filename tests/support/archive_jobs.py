@@ -1,4 +1,4 @@
-"""How do tests run a job, as a runtime would?"""
+"""Run archive jobs as a runtime does."""
 
 import json
 import os
@@ -18,7 +18,7 @@ from torpor.ports import Home, HomeJob
 
 
 def roomy() -> str | None:
-    """Where trees are made and synced quickly: memory, where it holds extended attributes; else wherever tests live."""
+    """A folder for fast tests: in memory if that has extended attributes, else None for pytest's own."""
     try:
         with NamedTemporaryFile(dir="/dev/shm") as file:
             os.setxattr(file.name, "user.probe", b"")
@@ -62,7 +62,7 @@ def run(job: HomeJob, home: Path) -> JobResult:
 
 @contextmanager
 def running(job: HomeJob, home: Path) -> Iterator["subprocess.Popen[bytes]"]:
-    """A job that has said something: it is in the middle of its work. Nothing may be left to say about it on stderr."""
+    """A job that has written its first line, so it is in the middle of its work. Its stderr must stay empty."""
     with subprocess.Popen([*job.argv, home], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdin
         assert process.stdout
@@ -77,7 +77,7 @@ def running(job: HomeJob, home: Path) -> Iterator["subprocess.Popen[bytes]"]:
             process.kill()
 
 
-# Imports first, then gives up every right: the interpreter itself may lie where only root can read it.
+# Import first, then give up root: the interpreter may be in a folder that only root can read.
 BECOME_NOBODY = """
 import os, runpy, sys
 from pathlib import Path
@@ -107,7 +107,7 @@ def run_as_nobody(job: HomeJob, home: Path) -> JobResult:
 
 @dataclass(slots=True)
 class ArchiveWorld:
-    """A store in a directory, and homes beside it."""
+    """An archive store in a directory, and homes."""
 
     path: Path
     archives: HomeArchives = field(init=False)

@@ -1,4 +1,4 @@
-"""Which browser do the tests drive, and how?"""
+"""Drive a real Chromium in tests."""
 
 import contextlib
 import os
@@ -25,7 +25,7 @@ FLAGS = (
 
 
 def find_chromium() -> str:
-    """Where it is; without one the test is skipped, but not in CI."""
+    """The path of Chromium. Without it the test is skipped; in CI it fails."""
     found = shutil.which("chromium")
     if found is None and os.environ.get("CI"):
         pytest.fail("CI must have a chromium: these tests are not to be skipped there")
@@ -36,7 +36,7 @@ def find_chromium() -> str:
 
 @contextlib.asynccontextmanager
 async def chromium(profile: Path, **context: Any) -> AsyncIterator[BrowserContext]:
-    """A real browser with a profile of its own, gone at the end."""
+    """A browser with its own profile, closed at the end."""
     executable = find_chromium()
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch_persistent_context(
@@ -48,7 +48,7 @@ async def chromium(profile: Path, **context: Any) -> AsyncIterator[BrowserContex
 
 @contextlib.contextmanager
 def running_chromium() -> Iterator[Browser]:
-    """One real browser for many tests; each has a context of its own in it."""
+    """One browser for many tests; each test has its own context."""
     executable = find_chromium()
     with sync_playwright() as playwright:
         running = playwright.chromium.launch(executable_path=executable, args=FLAGS)
@@ -58,7 +58,7 @@ def running_chromium() -> Iterator[Browser]:
 
 @dataclass
 class BrowserUser:
-    """Somebody in front of the dashboard."""
+    """A user of the dashboard in a browser."""
 
     page: Page
     url: str
@@ -69,7 +69,7 @@ class BrowserUser:
         self.page.on("console", self._heard)
 
     def _heard(self, message: ConsoleMessage) -> None:
-        # A refusal is an answer, and a broken connection is what some tests are about; what the policy forbids is neither.
+        # Error responses and lost connections are expected in some tests; violations of the content security policy are not.
         if message.type == "error" and not message.text.startswith("Failed to load resource"):
             self.complaints.append(message.text)
 
@@ -91,12 +91,12 @@ class BrowserUser:
         return [button.get_attribute("data-action") or "" for button in shown]
 
     def see(self, name: str, phase: str, within_s: float = 30) -> None:
-        """In the list or on its own page: at rest in this phase."""
+        """Wait until the list or the page shows this phase and no operation is in progress."""
         shown = self.page.locator(f'[data-workspace="{name}"][data-phase="{phase}"][data-moving="false"]')
         expect(shown).to_be_visible(timeout=within_s * 1000)
 
     def create(self, name: str, template: str = "terminal", command: str = "") -> None:
-        """Ends on the page of the new one."""
+        """Create a workspace with the dialog; the page of the workspace is open afterwards."""
         self.page.get_by_role("button", name="New workspace").click()
         dialog = self.page.get_by_role("dialog")
         dialog.get_by_label("Name", exact=True).fill(name)
@@ -116,18 +116,18 @@ class BrowserUser:
 
     def picture(self, name: str) -> None:
         (ARTIFACTS / "dashboard").mkdir(parents=True, exist_ok=True)
-        # What veils the page behind a dialog is as large as the window, not as the page.
+        # The backdrop of a dialog is as large as the window, not as the page.
         is_plain = self.page.get_by_role("dialog").count() == 0
         self.page.screenshot(path=ARTIFACTS / "dashboard" / f"{name}.png", full_page=is_plain)
 
     def fits(self) -> bool:
-        """Whether nothing runs out at the side."""
+        """Whether the page is not wider than the window."""
         return bool(self.page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"))
 
 
 @contextlib.contextmanager
 def browser_user(browser: Browser, url: str, **context: Any) -> Iterator[BrowserUser]:
-    """A browser with a memory of its own; nothing may have gone wrong in it by the end."""
+    """A browser context with its own cookies. Fails if the page reported an error."""
     made = browser.new_context(**{"viewport": {"width": 1180, "height": 820}, **context})
     sitting = BrowserUser(made.new_page(), url)
     try:

@@ -1,4 +1,4 @@
-"""What does a plain workspace look like, so that a test need only say what is special about its own?"""
+"""Build default workspaces and observations, so that a test names only what matters to it."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -19,12 +19,12 @@ from torpor.domain.records import (
     WorkspaceError,
 )
 from torpor.domain.states import Operation, Phase, Stage, Wish, WishOrigin
-from torpor.domain.tuning import Tuning
+from torpor.testing.defaults import tuning
 
 ID = "0190c0de-0000-7000-8000-000000000001"
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 OP_ID = "op-now"
-KNOBS = Tuning()
+KNOBS = tuning()
 
 # The columns of the service layer: no rule may write them.
 SERVICE_COLUMNS = (
@@ -55,7 +55,7 @@ def later(seconds: float) -> datetime:
 
 
 def workspace(**overrides: Any) -> Workspace:
-    """A workspace just created, with the wish RUNNING; an operation named in `overrides` is well under way."""
+    """A workspace just created, with the wish RUNNING; an operation in `overrides` is in progress."""
     row: dict[str, Any] = {
         "id": ID,
         "name": "ada",
@@ -120,7 +120,7 @@ def archive(generation: int, revision: int, op_id: str = "op-archive") -> Archiv
 
 
 def proved(generation: int, revision: int, op_id: str = OP_ID) -> ProvenArchive:
-    return ProvenArchive(archive(generation, revision, op_id), size_bytes=100, home_bytes=200)
+    return ProvenArchive(archive(generation, revision, op_id), size_bytes=100, home_bytes=200, files=2)
 
 
 def error(reason: Reason, **overrides: Any) -> WorkspaceError:
@@ -146,7 +146,7 @@ def half_made(generation: int) -> ObservedVolume:
 
 
 def unmarked(generation: int) -> ObservedVolume:
-    """It was whole once, and its marker cannot be read."""
+    """It was whole before, and its marker cannot be read."""
     return ObservedVolume(generation, None, True, *_without_marker(generation))
 
 
@@ -169,5 +169,5 @@ def seen(*volumes: ObservedVolume, container: ObservedContainer | None = None) -
 
 
 def look(seconds: float = 0, **overrides: Any) -> Circumstances:
-    circumstances: dict[str, Any] = {"now": later(seconds), "epoch": 1, "knobs": KNOBS}
+    circumstances: dict[str, Any] = {"now": later(seconds), "epoch": 1, "tuning": KNOBS}
     return Circumstances(**(circumstances | overrides))

@@ -1,4 +1,4 @@
-"""A whole installation of real processes: PostgreSQL, Valkey, an engine that holds only words, and any number of `serve`."""
+"""An installation of real processes: PostgreSQL, Valkey, the fake engine, and any number of `torpor serve`."""
 
 import asyncio
 import contextlib
@@ -35,7 +35,7 @@ ANSWERS_WITHIN_S = 30.0
 ENDS_WITHIN_S = 20.0
 READY = "torpor is ready at"
 
-# So that a test takes seconds where an installation takes minutes.
+# Short intervals, so that a test takes seconds instead of minutes.
 HASTE = {
     "TORPOR_RUNTIME": "fake",
     "TORPOR_COORDINATOR_RETRY_INTERVAL": "1",
@@ -50,7 +50,7 @@ HASTE = {
 
 
 def ask(port: int, method: str, path: str, body: object = None, token: str | None = None) -> tuple[int, Any]:
-    """The status and what was answered; OSError or HTTPException when nobody did. It blocks: call it in a thread."""
+    """The status and the body; raises OSError or HTTPException without a response. It blocks: call it in a thread."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=ANSWERS_WITHIN_S)
     try:
         headers = {"Host": f"localhost:{port}", "Content-Type": "application/json"}
@@ -82,19 +82,19 @@ class Node:
         return self.process.poll() is None
 
     async def kill(self) -> None:
-        """As a power cut does."""
+        """Kill it, as a power cut does."""
         self.process.kill()
         await self._ended()
 
     def pause(self) -> None:
-        """As a machine that hangs does: it keeps its connections and says nothing."""
+        """Pause it, as a machine that hangs: it keeps its connections and sends nothing."""
         os.kill(self.pid, signal.SIGSTOP)
 
     def go_on(self) -> None:
         os.kill(self.pid, signal.SIGCONT)
 
     async def stop(self) -> int:
-        """As an operator does; the exit code."""
+        """Stop it as an operator does; returns the exit code."""
         self.process.send_signal(signal.SIGTERM)
         return await self._ended()
 
@@ -117,7 +117,7 @@ class Node:
         return self.log.read_text(encoding="utf-8", errors="replace")[-6000:]
 
     async def first_line(self) -> str:
-        """What it prints once it is ready (`READY`), or nothing when it ends before."""
+        """The line that it prints when it is ready (`READY`), or an empty one if it ends before."""
         assert self.process.stdout
         return await asyncio.to_thread(self.process.stdout.readline)
 
@@ -138,19 +138,19 @@ class Cluster:
     token: str
     nodes: list[Node] = field(default_factory=list)
     wished: dict[str, str] = field(default_factory=dict)
-    """The last wish for each workspace that was accepted."""
+    """The last accepted wish for each workspace."""
 
     # ── processes ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def serve(self, role: str, **settings: str) -> Node:
-        """One more, ready; with these settings besides."""
+        """Start one more with these additional settings, and wait until it is ready."""
         node = self.begin(role, **settings)
         said = await node.first_line()
         assert said.startswith(READY), f"{node.name} said {said!r}:\n{node.said()}"
         return node
 
     def begin(self, role: str, **settings: str) -> Node:
-        """Start one more, and do not wait until it is ready."""
+        """Start one more without waiting for it."""
         name = f"{role.replace(',', '-')}-{len(self.nodes)}"
         log = self.folder / f"{name}.log"
         port = int(settings.get("port", "0")) or free_port()
@@ -184,7 +184,7 @@ class Cluster:
         return [node for node in self.nodes if part in node.name and node.is_alive]
 
     async def leader(self, among: Sequence[Node] | None = None, *, within_s: float = 30) -> Node:
-        """Who leads, as soon as somebody does."""
+        """The leader, as soon as there is one."""
 
         async def leading() -> Node | None:
             for node in self.living("controller") if among is None else among:
@@ -212,12 +212,12 @@ class Cluster:
     # ── wishes ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def api(self, method: str, path: str, body: object = None) -> tuple[int, Any]:
-        """Asked of any process with the role api."""
+        """Send a request to any process with the role api."""
         node = random.choice(self.living("api"))
         return await asyncio.to_thread(ask, node.port, method, f"/api/v1{path}", body, self.token)
 
     async def accepted(self, method: str, path: str, body: object = None, *, within_s: float = 60) -> Any:
-        """Asked until somebody says yes or no; an outage is neither. What was answered."""
+        """Retry until the request is accepted or refused; an outage is neither. Returns the body."""
         last: object = None
 
         async def is_accepted() -> bool:
@@ -254,7 +254,7 @@ class Cluster:
             await connection.close()
 
     async def until_served(self, names: Iterable[str] | None = None, *, within_s: float = 60) -> float:
-        """Until each of these is as it was last wished, and nothing is under way there; the seconds that took."""
+        """Wait until each of these is in its requested state without an operation in progress; returns the seconds."""
         asked = frozenset(self.wished if names is None else names)
         began = time.monotonic()
         open_: list[asyncpg.Record] = []
@@ -282,7 +282,7 @@ class Cluster:
 
 
 async def many(work: Callable[[str], Awaitable[None]], names: Iterable[str], *, at_once: int = 6) -> None:
-    """The same for each, so many at a time."""
+    """Do the same for each, `at_once` at a time."""
     left = iter(list(names))
 
     async def worker() -> None:
@@ -294,7 +294,7 @@ async def many(work: Callable[[str], Awaitable[None]], names: Iterable[str], *, 
 
 @contextlib.asynccontextmanager
 async def restlessly(cluster: Cluster, names: Sequence[str], *, seed: int, workers: int = 3) -> AsyncIterator[None]:
-    """Meanwhile people change their minds about these, each of them about their own."""
+    """Meanwhile several workers change the requested states, each for its own workspaces."""
     states = ("RUNNING", "STANDBY", "ARCHIVED")
     stop = asyncio.Event()
 
@@ -314,7 +314,7 @@ async def restlessly(cluster: Cluster, names: Sequence[str], *, seed: int, worke
 
 @contextlib.asynccontextmanager
 async def cluster(folder: Path, *, effects_s: float = 0.0) -> AsyncIterator[Cluster]:
-    """The services, and nothing left of them or of any node afterwards, however the test ended."""
+    """The services. All processes are stopped at the end, also if the test fails."""
     async with contextlib.AsyncExitStack() as stack:
         engine = stack.enter_context(engine_process(effects_s=effects_s))
         fate = EngineControl(engine.socket)
@@ -329,7 +329,7 @@ async def cluster(folder: Path, *, effects_s: float = 0.0) -> AsyncIterator[Clus
 
 @contextlib.asynccontextmanager
 async def echo() -> AsyncIterator[Address]:
-    """The program in every workspace, once `fate` has its address: it answers with what it receives."""
+    """The program of every workspace, once the engine has its address: it echoes its input."""
 
     async def answer(connection: ServerConnection) -> None:
         with contextlib.suppress(ConnectionClosed):
@@ -341,7 +341,7 @@ async def echo() -> AsyncIterator[Address]:
 
 
 async def _admin(url: str) -> str:
-    """The token of a first user: `serve` makes none."""
+    """The token of a first user, because `serve` creates none."""
     database = await Database.open(url, Role.SERVICE)
     try:
         return await token_for(database, (await person(database, "admin", is_admin=True)).user)

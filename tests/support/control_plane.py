@@ -1,4 +1,4 @@
-"""A whole control plane on a fake world and a real database, stepped by hand or left running."""
+"""A control plane on a fake provider and a real database; the test runs single passes or the loop."""
 
 import asyncio
 import contextlib
@@ -12,29 +12,30 @@ from torpor.accounts import Caller
 from torpor.assemble.engines import space_check
 from torpor.control.controller import Controller, Listeners, MembershipView, SystemSources
 from torpor.control.effect_executor import EffectExecutor
-from torpor.control.schedule import Intervals
 from torpor.domain.limits import RunningLimits
 from torpor.domain.records import Workspace
 from torpor.domain.shards import ALL_SHARDS
 from torpor.domain.states import Phase
-from torpor.domain.tuning import Tuning
+from torpor.domain.tuning import Intervals, Tuning
 from torpor.ports import Limits
-from torpor.service.wishes import Ttls, Wishes
+from torpor.service.use import UseService
+from torpor.service.wishes import Wishes
 from torpor.store.controller_store import ControllerStore, ShardOwnership
 from torpor.store.database import Database, Role
 from torpor.store.service_store import ServiceStore
 from torpor.templates.catalogue import before_sleep_of, program, template
+from torpor.testing.defaults import DEFAULTS, tuning
 from torpor.testing.fake_runtime import FakeArchives, FakeRuntime, FakeWorld
 
 WORLD = "fake:of this test"
 LIFE_S = 86_400
 QUICK = Intervals(idle_s=0.2, active_s=0.05)
-FAST = Tuning(retry_base_s=0.05, retry_cap_s=0.2, restart_base_s=0.05)
+FAST = tuning(retry_base_s=0.05, retry_cap_s=0.2, restart_base_s=0.05)
 
 
 @dataclass(frozen=True)
 class OnlyMember:
-    """A life of which nobody doubts that it goes on, and to which everything belongs."""
+    """A membership that never ends and owns all shards."""
 
     life: int
     shards: frozenset[int] = ALL_SHARDS
@@ -57,7 +58,7 @@ class ControlPlane:
         return await self.wishes.find(self.user, name)
 
     async def until(self, name: str, condition: Callable[[Workspace], bool], within_s: float = 60) -> Workspace:
-        """The workspace as soon as it is so; the last state of it in the failure otherwise."""
+        """Return the workspace when the condition holds; the failure shows its last state."""
         seen = await self.show(name)
 
         async def is_so() -> bool:
@@ -72,7 +73,7 @@ class ControlPlane:
         return await self.until(name, lambda seen: seen.phase is phase and seen.operation == "NONE")
 
     async def successor(self) -> Controller:
-        """Another life, to which every shard belongs; the one before is over."""
+        """A new membership with all shards; the previous one has ended."""
         life = await self.controller_store.join("successor", WORLD, expiry_s=LIFE_S, exclusive=True)
         return make_controller(self.controller_store, self.world, OnlyMember(life), FAST, parallel=8)
 
@@ -84,7 +85,7 @@ def make_controller(
     store: ControllerStore,
     world: FakeWorld,
     life: MembershipView,
-    knobs: Tuning,
+    tuning: Tuning,
     *,
     parallel: int,
     listeners: Listeners | None = None,
@@ -101,10 +102,10 @@ def make_controller(
         store,
         hands,
         life=life,
-        knobs=knobs,
+        tuning=tuning,
         intervals=intervals,
         parallel=parallel,
-        draws=SystemSources(),
+        sources=SystemSources(),
         listeners=listeners,
     )
 
@@ -113,7 +114,7 @@ def make_controller(
 async def control_plane(
     database_url: str,
     *,
-    knobs: Tuning = FAST,
+    tuning: Tuning = FAST,
     runs: bool = True,
     parallel: int = 8,
     limits: RunningLimits = RunningLimits(per_user=1000, overall=1000),
@@ -124,15 +125,16 @@ async def control_plane(
     service, store = ServiceStore(service_database), ControllerStore(controller_database, provider="fake")
     world = FakeWorld()
     life = OnlyMember(await store.join("test", WORLD, expiry_s=LIFE_S))
-    controller = make_controller(store, world, life, knobs, parallel=parallel, intervals=intervals)
+    controller = make_controller(store, world, life, tuning, parallel=parallel, intervals=intervals)
     ada = await person(service_database, "ada", is_admin=True)
     wishes = Wishes(
         service,
         limits=limits,
-        ttls=Ttls(),
+        ttls=DEFAULTS.ttls,
         new_id=lambda: str(uuid.uuid4()),
         hint=controller.hint,
-        require_space=space_check(FakeRuntime(world), knobs.disk_reserve_bytes),
+        require_space=space_check(FakeRuntime(world), tuning.disk_reserve_bytes),
+        using=UseService(service, new_id=lambda: str(uuid.uuid4()), hint=controller.hint, lease_s=DEFAULTS.connection_lease),
     )
     loop = asyncio.create_task(controller.run()) if runs else None
     try:

@@ -1,4 +1,4 @@
-"""A fake engine as a process of its own, for the tests that share it between processes."""
+"""A fake engine in its own process, for tests that share it between processes."""
 
 import contextlib
 import os
@@ -19,7 +19,7 @@ class EngineProcess:
 
     def start(self, *, effects_s: float = 0.0) -> None:
         command = [sys.executable, "-m", "torpor.testing.fake_engine", str(self.socket), "--while-stdin"]
-        # Its standard input is ours: when this process dies, however it does, the engine ends.
+        # The engine ends with its standard input, so it ends with this process in any case.
         self.process = subprocess.Popen(
             [*command, "--effects-s", str(effects_s)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
@@ -53,7 +53,7 @@ class EngineProcess:
         return int(status.split("VmRSS:")[1].split()[0]) << 10
 
     def used_s(self) -> float:
-        """Of a processor."""
+        """Seconds of CPU time."""
         assert self.process
         after_name = Path(f"/proc/{self.process.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
         return (int(after_name[11]) + int(after_name[12])) / os.sysconf("SC_CLK_TCK")
@@ -61,8 +61,8 @@ class EngineProcess:
 
 @contextlib.contextmanager
 def engine_process(*, effects_s: float = 0.0) -> Iterator[EngineProcess]:
-    """A running engine, and nothing left of it afterwards."""
-    # Not pytest's directory: a socket's name has at most 107 bytes.
+    """A running engine, which is removed at the end."""
+    # Not pytest's directory: the path of a socket has at most 107 bytes.
     with tempfile.TemporaryDirectory(prefix="torpor-test-") as folder:
         engine = EngineProcess(Path(folder) / "engine.sock")
         engine.start(effects_s=effects_s)
@@ -74,7 +74,7 @@ def engine_process(*, effects_s: float = 0.0) -> Iterator[EngineProcess]:
 
 
 def started_twice(log: Sequence[FakeLogEntry]) -> list[FakeLogEntry]:
-    """Every start of a workspace that was running already: there must be none."""
+    """Every start of a workspace that was already running; there must be none."""
     running: set[str] = set()
     twice = []
     for entry in log:

@@ -1,4 +1,4 @@
-"""The product's own gate: PostgreSQL, Valkey, a leader that publishes; a test arranges the rows as a controller would have."""
+"""The product's own gate on PostgreSQL and Valkey, with a leader that publishes. Tests write the rows as a controller would."""
 
 import asyncio
 import contextlib
@@ -37,12 +37,13 @@ from torpor.proxy.host_router import GateHandlers, HostRouter
 from torpor.proxy.request_head import RequestHead, parse
 from torpor.service.activity import TouchQueue, use_reader
 from torpor.service.use import UseService
-from torpor.service.wishes import Ttls, Wishes, skip_disk_check
+from torpor.service.wishes import Wishes, skip_disk_check
 from torpor.settings import Settings
 from torpor.store.database import Database, Role
 from torpor.store.events import EventStore, Outbox
 from torpor.store.service_store import ServiceStore
 from torpor.store.user_store import NewCredential, UserStore
+from torpor.testing.defaults import DEFAULTS
 from torpor.testing.fake_runtime import FakeRuntime, FakeWorld
 
 TERM = 1
@@ -61,7 +62,7 @@ CONNECTS = (
 
 
 class Reachable(FakeRuntime):
-    """Where each that runs can be reached tells its port."""
+    """The port of a running workspace is derived from its address."""
 
     def address(self, workspace_id: str, port: int | None = None) -> Address | None:
         if workspace_id not in self.reached:
@@ -78,9 +79,9 @@ class GateStage:
     gate: HostRouter
     doors: ProxyWiring
     db: Any
-    """The database as its owner sees it."""
+    """A connection as the owner of the database."""
     database: Database
-    """As the gate sees it: it counts statements."""
+    """The connection of the gate, which counts statements."""
     bus: Bus
     accounts: Accounts
     revocations: Revocations
@@ -122,7 +123,7 @@ class GateStage:
         return f"Authorization: Bearer {await token_for(self.database, caller.user, **how)}"
 
     async def session(self, caller: Caller) -> tuple[Caller, str]:
-        """A browser on the platform: who that is, and its cookie's value."""
+        """A browser that is signed in on the platform: its caller and the value of its cookie."""
         token = f"torpor_{secrets.token_urlsafe(32)}"
         async with UserStore(self.database).writing() as writing:
             made = NewCredential(
@@ -132,7 +133,7 @@ class GateStage:
         return await self.accounts.recognise(token), token
 
     async def door(self, session: Caller, workspace: Workspace) -> str:
-        """A browser that has come in at a workspace's host, as a header."""
+        """The header of a browser that is signed in on a workspace's host."""
         nonce = secrets.token_urlsafe(32)
         code = await self.accounts.door_code(session, workspace.id, hashlib.sha256(nonce.encode()).digest())
         token, _ = await self.accounts.redeem(code, nonce, workspace.id)
@@ -141,7 +142,7 @@ class GateStage:
     # ── workspaces ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def workspace(self, name: str = "ada", *, phase: Phase = Phase.RUNNING, by: Caller | None = None) -> Workspace:
-        """In this phase, where it is wished to be."""
+        """A workspace in this phase, which is also its requested state."""
         owner = by or self.ada
         made = await self.wishes.create(owner, name=name, desired_state=Wish(phase.value))
         await self.becomes(made, phase)
@@ -149,7 +150,7 @@ class GateStage:
         return await self.wishes.find(owner, made.id)
 
     async def becomes(self, workspace: Workspace, phase: Phase, more: str = "") -> None:
-        """As a controller would have seen it."""
+        """Write the phase as a controller would."""
         is_running = phase is Phase.RUNNING
         (self.runtime.reached.add if is_running else self.runtime.reached.discard)(workspace.id)
         await self.set(workspace, f"phase = '{phase}', container_present = {is_running}{more}")
@@ -161,7 +162,7 @@ class GateStage:
         return await self.wishes.find(self.ada, workspace.id)
 
     async def until_heard(self) -> None:
-        """Everything that has happened so far has reached the gate."""
+        """Wait until all events so far have reached the gate."""
         routes = self.inside.house._routes
 
         async def is_heard() -> bool:
@@ -204,11 +205,22 @@ async def gate_stage(
 
         service, activity, feed, revocations = ServiceStore(database), RedisActivity(bus), RedisFeed(bus), Revocations(bus)
         hints: list[str] = []
-        touches = TouchQueue(activity)
+        touches = TouchQueue(activity, lease_s=DEFAULTS.connection_lease)
         new_id = lambda: str(uuid.uuid4())  # noqa: E731
-        using = UseService(service, new_id=new_id, hint=hints.append, touch=touches.touch, ask=use_reader(activity))
-        wishes = Wishes(service, limits=limits, ttls=Ttls(), new_id=new_id, hint=hints.append, using=using, require_space=space)
-        accounts = Accounts(UserStore(database), revocations, Throttle(bus), passwords=Passwords())
+        using = UseService(
+            service,
+            new_id=new_id,
+            hint=hints.append,
+            touch=touches.touch,
+            ask=use_reader(activity),
+            lease_s=DEFAULTS.connection_lease,
+        )
+        wishes = Wishes(
+            service, limits=limits, ttls=DEFAULTS.ttls, new_id=new_id, hint=hints.append, using=using, require_space=space
+        )
+        accounts = Accounts(
+            UserStore(database), revocations, Throttle(bus), session_ttl_s=DEFAULTS.session_ttl, passwords=Passwords()
+        )
         runtime = Reachable(FakeWorld())
         made = Settings.model_validate({"data": folder, "port": PORT, "wake_patience": 5, **settings})
         doors = ProxyWiring(made, EVERY_PART, Address(unix_path="/platform"))

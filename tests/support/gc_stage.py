@@ -1,4 +1,4 @@
-"""Workspaces with archives as a test needs them, written straight into a real database."""
+"""Workspaces with archives for tests, written directly into a real database."""
 
 import contextlib
 import json
@@ -18,10 +18,12 @@ from torpor.domain.records import ArchiveKey
 from torpor.domain.retention import Retention
 from torpor.domain.states import Wish
 from torpor.ports import Archives, Home
-from torpor.service.wishes import Ttls, Wishes
+from torpor.service.use import UseService
+from torpor.service.wishes import Wishes
 from torpor.store.database import Database, Role
 from torpor.store.gc import GcStore
 from torpor.store.service_store import ServiceStore
+from torpor.testing.defaults import DEFAULTS
 
 TERM = 7
 RETENTION = Retention(keep=2, grace=timedelta(hours=2), undelete_grace=timedelta(days=7))
@@ -45,7 +47,7 @@ ARCHIVING = {
 
 
 def deleted(**ago: float) -> dict[str, str]:
-    """Deleted so long ago, and the deletion is over."""
+    """Deleted this long ago, and the deletion has ended."""
     at = f"now() - interval '{timedelta(**ago).total_seconds()} seconds'"
     return {"desired_state": "'DELETED'", "phase": "'DELETED'", "deleted_at": at, "phase_changed_at": at}
 
@@ -53,7 +55,7 @@ def deleted(**ago: float) -> dict[str, str]:
 @dataclass
 class GcStage:
     owner: Any
-    """A connection that may do everything, as fate may."""
+    """A connection with all rights, to change rows from outside."""
     wishes: Wishes
     user: Caller
     store: GcStore
@@ -63,7 +65,7 @@ class GcStage:
     archives: Archives
 
     async def workspace(self, name: str, **columns: str) -> str:
-        """At rest and ARCHIVED, but for what `columns` say in SQL."""
+        """At rest and ARCHIVED, except for the SQL in `columns`."""
         workspace_id = (await self.wishes.create(self.user, name=name, desired_state=Wish.ARCHIVED)).id
         await self.change(workspace_id, **{"phase": "'ARCHIVED'", "op_id": "gen_random_uuid()", **columns})
         return workspace_id
@@ -75,7 +77,7 @@ class GcStage:
     async def archive(
         self, workspace_id: str, *, hours: float, in_store: bool = True, in_table: bool = True, **columns: str
     ) -> str:
-        """An archive that was proven so many hours ago."""
+        """An archive that was verified this many hours ago."""
         key = ArchiveKey(workspace_id, str(uuid.uuid4()))
         if in_store:
             await self.archives.create_empty(key, self.home(workspace_id), 0)
@@ -105,7 +107,7 @@ class GcStage:
         await self.owner.execute("UPDATE archives SET orphan_since = orphan_since - interval '3 hours'")
 
     async def rows(self) -> dict[str, tuple[bool, bool]]:
-        """(is marked, is going) of everything in the table."""
+        """(is marked, is going) of each archive in the table."""
         rows = await self.owner.fetch("SELECT key, orphan_since IS NOT NULL, removing_since IS NOT NULL FROM archives")
         return {row[0]: (row[1], row[2]) for row in rows}
 
@@ -123,14 +125,14 @@ class GcStage:
         return await self.report()
 
     async def report(self) -> dict[str, Any]:
-        """Of the last collection, whether it came to its end or not."""
+        """The report of the last collection, complete or not."""
         standing = await self.seen.housekeeping()
         report = standing.skipped or standing.report
         assert report is not None
         return dict(report)
 
     async def operation(self, key: str, kind: str = "ARCHIVING", outcome: str | None = "TURNED") -> None:
-        """In the history: the operation that wrote under this key, and how it ended (None: it has not)."""
+        """In the history: the operation that wrote this key, and its outcome (None: it has not ended)."""
         made = ArchiveKey.parse(key)
         await self.owner.execute(
             "INSERT INTO operations (workspace_id, op_id, attempt, kind, generation, epoch, started_at, ended_at, outcome)"
@@ -149,16 +151,19 @@ async def gc_stage(database_url: str, archives: Archives) -> AsyncIterator[GcSta
     as_controller = await Database.open(database_url, Role.CONTROLLER)
     try:
         await owner.execute("INSERT INTO system_locks (lock_name, holder_id, epoch) VALUES ('leader', 'test', $1)", TERM)
-        # Collections have been regular until now.
+        # Collections were regular until now.
         await owner.execute("UPDATE housekeeping SET gc_ended_at = now()")
         service = ServiceStore(as_service)
         ada = await person(as_service, "ada", is_admin=True)
         wishes = Wishes(
             service,
             limits=RunningLimits(per_user=1000, overall=1000),
-            ttls=Ttls(),
+            ttls=DEFAULTS.ttls,
             new_id=lambda: str(uuid.uuid4()),
             hint=lambda _workspace_id: None,
+            using=UseService(
+                service, new_id=lambda: str(uuid.uuid4()), hint=lambda _workspace_id: None, lease_s=DEFAULTS.connection_lease
+            ),
         )
         yield GcStage(owner, wishes, ada, GcStore(as_controller), GcStore(as_service), service, archives)
     finally:

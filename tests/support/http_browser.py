@@ -1,4 +1,4 @@
-"""Somebody with a browser, as far as HTTP is concerned: cookies of each host, redirects, and headers that say what it does."""
+"""The HTTP behaviour of a browser: cookies for each host, redirects, and Sec-Fetch headers."""
 
 import http.client
 import json
@@ -42,7 +42,7 @@ class HttpBrowser:
         assert answer.status == 204, answer
 
     def go(self, url: str) -> BrowserResponse:
-        """Type an address, and be led on."""
+        """Open an address and follow redirects."""
         for _ in range(10):
             answer = self.ask("GET", url, None, GOES_THERE)
             if answer.status != 303:
@@ -52,7 +52,7 @@ class HttpBrowser:
         raise AssertionError(f"led round in circles at {url}")
 
     def fetch(self, url: str, method: str = "GET", **headers: str) -> BrowserResponse:
-        """What a page asks for by itself."""
+        """Send a request as a page does."""
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         return self.ask(method, url, None, {**FETCHES, **named})
 

@@ -1,4 +1,4 @@
-"""A service layer, a bus and a leader's watch, without a controller: a test arranges the rows as one would have left them."""
+"""A service layer, a bus and an idle watch, without a controller: the test writes the rows as a controller would."""
 
 import asyncio
 import contextlib
@@ -20,9 +20,10 @@ from torpor.domain.records import Workspace
 from torpor.domain.states import Phase, Wish
 from torpor.service.activity import TouchQueue, use_reader
 from torpor.service.use import UseService
-from torpor.service.wishes import Ttls, Wishes
+from torpor.service.wishes import Wishes
 from torpor.store.database import Database, Role
 from torpor.store.service_store import ServiceStore
+from torpor.testing.defaults import DEFAULTS
 
 TTL_S = 1
 LEASE_S = 0.3
@@ -45,7 +46,7 @@ class IdleStage:
     hints: list[str] = field(default_factory=list)
 
     async def workspace(self, name: str = "ada", *, phase: Phase = Phase.RUNNING, idle_s: float = 3600) -> Workspace:
-        """In this phase, where it is wished to be, and for so long."""
+        """A workspace in this phase, its requested state, since this time."""
         made = await self.wishes.create(self.user, name=name, desired_state=Wish(phase.value), standby_ttl_s=TTL_S)
         await self.set(
             made,
@@ -65,7 +66,7 @@ class IdleStage:
         return (await self.look(workspace)).desired_state
 
     async def remembers(self) -> None:
-        """Wait until the bus has not forgotten anything for long enough to be believed."""
+        """Wait until the bus has recorded use for long enough."""
 
         async def is_believed() -> bool:
             return await self.activity.memory_s() > TTL_S + LEASE_S
@@ -101,7 +102,7 @@ async def idle_stage(
         using = UseService(
             service, new_id=new_id, hint=hints.append, touch=touches.touch, ask=use_reader(activity), lease_s=lease_s
         )
-        wishes = Wishes(service, limits=limits, ttls=Ttls(), new_id=new_id, hint=hints.append, using=using)
+        wishes = Wishes(service, limits=limits, ttls=DEFAULTS.ttls, new_id=new_id, hint=hints.append, using=using)
         watch = IdleWatch(using, use_reader(activity), interval_s=60, lease_s=lease_s)
         yield IdleStage(owner, service, wishes, using, ada, database, activity, bus, touches, watch, hints)
     finally:

@@ -1,4 +1,4 @@
-"""The API's events as they really are: PostgreSQL, Valkey, a leader that publishes, and a server on a Unix socket."""
+"""The API with real parts: PostgreSQL, Valkey, a leader that publishes events, and a server on a Unix socket."""
 
 import asyncio
 import contextlib
@@ -26,16 +26,18 @@ from torpor.api.gc import GcSources
 from torpor.api.wire import workspace_json
 from torpor.bus.feed import RedisFeed
 from torpor.bus.redis import Bus
+from torpor.bus.usage import RedisUsageSeries
 from torpor.control.duties import run_duty
 from torpor.control.events import EventPublisher
 from torpor.domain.hostnames import Hosts
 from torpor.domain.limits import RunningLimits
-from torpor.domain.retention import Retention
-from torpor.service.wishes import Ttls, Wishes
+from torpor.service.use import UseService
+from torpor.service.wishes import Wishes
 from torpor.store.database import Database, Role
 from torpor.store.events import EventStore, Outbox
 from torpor.store.gc import GcStore
 from torpor.store.service_store import ServiceStore
+from torpor.testing.defaults import DEFAULTS
 from torpor.testing.fake_runtime import FakeArchives, FakeRuntime, FakeWorld
 
 BASE_URL = "http://localhost:8080"
@@ -68,7 +70,7 @@ class Received:
 
 
 class Client:
-    """A reader of one stream, at its own pace."""
+    """A client of one event stream, which reads when a test asks it to."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.status = 0
@@ -104,7 +106,7 @@ class Client:
         return client
 
     async def next(self) -> Received | None:
-        """The next event; None when the stream has ended."""
+        """The next event; None at the end of the stream."""
         async with asyncio.timeout(PATIENCE_S):
             while b"\n\n" not in self._received:
                 chunk = await self._chunk()
@@ -118,7 +120,7 @@ class Client:
         return read
 
     async def some(self, count: int) -> Sequence[Received]:
-        """So many events, besides heartbeats."""
+        """The next `count` events, without heartbeats."""
         found: list[Received] = []
         while len(found) < count:
             one = await self.next()
@@ -128,7 +130,7 @@ class Client:
         return found
 
     async def text(self) -> Any:
-        """The whole of an answer that is no stream."""
+        """The JSON body of an answer that is not a stream."""
         return json.loads(await self._reader.readexactly(int(self.headers["content-length"])))
 
     async def _chunk(self) -> bytes:
@@ -165,6 +167,7 @@ class LiveApi:
         self.described: dict[str, Any] = {}
         self.app: Any = None
         self.wishes: Any = None
+        self.usage: Any = None
         self.service = service
         self.accounts = accounts
         self.world = FakeWorld()
@@ -210,7 +213,7 @@ class LiveApi:
         await until(lambda: self.feed.is_following)
 
     async def until_handed_out(self) -> int:
-        """The last event, once the feed has handed it out."""
+        """The id of the last event, once the feed has delivered it."""
         await until(lambda: self.db.fetchval("SELECT count(*) = 0 FROM outbox WHERE event_id IS NULL"))
         last: int = await self.db.fetchval("SELECT last_id FROM event_counter")
         await until(lambda: self.feed.cursor >= last)
@@ -245,7 +248,7 @@ async def live_api(
         feed = EventFeed(events_store, RedisFeed(bus), encode=encode)
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="torpor-")))
         accounts = accounts_of(service, bus)
-        accounts._watching._ask_again_s = ask_again_s
+        accounts._watching._recheck_s = ask_again_s
         here = LiveApi(folder / "api.sock", database_url, connection, feed, publisher, events_store, service, accounts)
         for name, is_admin in (("ada", False), ("bob", False), ("root", True)):
             await here.sign_up(name, is_admin=is_admin)
@@ -253,11 +256,16 @@ async def live_api(
         wishes = here.wishes = Wishes(
             ServiceStore(service),
             limits=RunningLimits(per_user=9, overall=9),
-            ttls=Ttls(),
+            ttls=DEFAULTS.ttls,
             new_id=lambda: str(uuid.uuid4()),
             hint=lambda _: None,
             name_reserved_s=name_reserved_s,
+            using=UseService(
+                ServiceStore(service), new_id=lambda: str(uuid.uuid4()), hint=lambda _: None, lease_s=DEFAULTS.connection_lease
+            ),
         )
+
+        here.usage = RedisUsageSeries(bus)
 
         async def nothing() -> dict[str, Any]:
             return {}
@@ -272,7 +280,8 @@ async def live_api(
             Health(ready, nothing),
             hosts=HOSTS,
             events=EventSources(events_store, feed, heartbeat_s),
-            gc=GcSources(GcStore(service), FakeArchives(here.world), Retention()),
+            gc=GcSources(GcStore(service), FakeArchives(here.world), DEFAULTS.gc_policy),
+            usage=here.usage,
         )
         here.described = app.openapi()
         here.app = app

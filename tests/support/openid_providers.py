@@ -1,4 +1,4 @@
-"""Providers that people sign in with: one as they are, in a process of its own, and one that signs whatever a test wants."""
+"""Sign-in providers: a real one in a process of its own, and one that signs what a test chooses."""
 
 import contextlib
 import json
@@ -40,7 +40,7 @@ def free_port() -> int:
 
 @contextlib.contextmanager
 def real_provider(*people: Mapping[str, Any]) -> Iterator[str]:
-    """Its issuer. It knows these people by their claims."""
+    """The issuer. The provider knows these users by their claims."""
     port = free_port()
     known = [part for person in people for part in ("--user-claims", json.dumps(person))]
     process = subprocess.Popen(
@@ -65,13 +65,13 @@ def _answers(url: str) -> bool:
 
 @dataclass
 class Forger:
-    """A provider whose every answer a test chooses."""
+    """A provider whose answers a test chooses."""
 
     issuer: str = ""
     key: RSAKey = field(default_factory=lambda: RSAKey.generate_key(2048, {"kid": "one"}))
     published: list[RSAKey] = field(default_factory=list)
     key_set: Any = None
-    """Instead of those."""
+    """Replaces the published keys."""
     keys_read: int = 0
     header: dict[str, Any] = field(default_factory=lambda: {"alg": "RS256", "kid": "one"})
     claims: dict[str, Any] = field(default_factory=dict)
@@ -79,9 +79,9 @@ class Forger:
     described: dict[str, Any] = field(default_factory=dict)
     token_status: int = 200
     token: Any = None
-    """The whole answer instead of one that is made."""
+    """Replaces the whole answer."""
     id_token: str | None = None
-    """Instead of one that is made from the others."""
+    """Replaces the ID token that is made from the other values."""
     asked: list[dict[str, str]] = field(default_factory=list)
 
     def answer(self, path: str, form: dict[str, str]) -> tuple[int, Any]:
@@ -129,7 +129,7 @@ def forging_provider() -> Iterator[Forger]:
         do_POST = do_GET  # noqa: N815 - the name is the method's
 
         def log_message(self, *_: Any) -> None:
-            """Quietly."""
+            """Write no log."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         forger.issuer = f"http://127.0.0.1:{server.server_port}"

@@ -1,4 +1,4 @@
-"""A `getent` of the test: no real resolver is asked, whose address may be a private one."""
+"""A `getent` for tests, so that no real resolver is asked, which may return private addresses."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 
 
 def own_getent(folder: Path, monkeypatch: pytest.MonkeyPatch, addresses: Mapping[str, str]) -> Callable[[], list[str]]:
-    """Let names have these addresses, and others none. Returns what tells which names were asked for."""
+    """Only these names have addresses. Returns a function that lists the requested names."""
     tools, asked = folder / "tools-getent", folder / "asked"
     tools.mkdir()
     known = "".join(f"{name}) echo '{address} STREAM {name}' ;;\n" for name, address in addresses.items())

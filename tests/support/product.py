@@ -1,4 +1,4 @@
-"""The real product, started the way a user starts it, with its own data directory and port."""
+"""The real product, started as a user starts it, with its own data directory and port."""
 
 import contextlib
 import http.client
@@ -18,9 +18,9 @@ from tests.support.requirements import must_have
 from tests.support.waiting import wait_until
 
 TORPOR = str(Path(sys.executable).with_name("torpor"))
-# A program for the template `command`: what stands in the home, served.
+# A program for the template `command`: it serves the files of the home.
 SERVE_HOME = ("sh", "-c", "exec python3 -m http.server --bind 127.0.0.1 $PORT")
-# For a product with several users: it starts on a machine that cannot confine workspaces, too.
+# For a product with several users, which must also start on a machine that cannot confine workspaces.
 SEVERAL_USERS = {"TORPOR_UNCONFINED": "true"}
 NAMESPACES_REFUSED = "bwrap: No permissions to create new namespace"
 
@@ -38,7 +38,7 @@ class Product:
     port: int = field(default_factory=free_port)
     environment: dict[str, str] = field(default_factory=dict)
     before: tuple[str, ...] = ()
-    """The words before its command line, which must become it: a tracer, for one."""
+    """Arguments before the command line, such as a tracer, which must exec the command."""
     ready: str = ""
     """The line that `torpor up` printed when it was ready."""
     process: subprocess.Popen[str] | None = None
@@ -49,7 +49,7 @@ class Product:
         return {**kept, "TORPOR_DATA": str(self.data), "TORPOR_PORT": str(self.port), **self.environment}
 
     def up(self) -> float:
-        """Start it; the seconds until it was ready."""
+        """Start it; returns the seconds until it was ready."""
         began = time.monotonic()
         log = (self.data.parent / "up.log").open("a", encoding="utf-8")
         self.process = subprocess.Popen(
@@ -68,14 +68,14 @@ class Product:
                 return time.monotonic() - began
         raise AssertionError(f"torpor up ended with {self.process.wait()} before it was ready:\n{self.log()}")
 
-    def stop(self) -> int:
-        """As Ctrl-C does; the exit code."""
+    def stop(self, number: int = signal.SIGINT) -> int:
+        """Stop it with Ctrl-C, or another signal; returns the exit code."""
         assert self.process
-        self.process.send_signal(signal.SIGINT)
+        self.process.send_signal(number)
         return self._ended()
 
     def kill(self) -> None:
-        """As a power cut does, but for the disk."""
+        """Kill it, as a power cut does, except for the disk."""
         assert self.process
         self.process.kill()
         self._ended()
@@ -90,7 +90,7 @@ class Product:
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """Nothing is left of it afterwards, however the test ended."""
+        """It is stopped at the end, also if the test fails."""
         self.up()
         try:
             yield
@@ -118,7 +118,7 @@ class Product:
         )
 
     def ok(self, *words: str, timeout_s: float = 180) -> str:
-        """What it printed; it must succeed."""
+        """The output of a command, which must succeed."""
         done = self.run(*words, timeout_s=timeout_s)
         assert done.returncode == 0, f"torpor {' '.join(words)}: {done.returncode}\n{done.stderr.decode()}\n{self.log()}"
         return done.stdout.decode()
@@ -128,7 +128,7 @@ class Product:
         return shown
 
     def must_confine(self, what: str) -> None:
-        """Skip the test where the product cannot confine this."""
+        """Skip the test if the product cannot confine this."""
         found = {one["what"]: one for one in json.loads(self.ok("doctor", "--json"))["items"]}[f"confinement: {what}"]
         must_have(found["ok"], f"{what}: {found['detail']}")
 
@@ -144,12 +144,12 @@ class Product:
 
     @property
     def token(self) -> str:
-        """Of the first user, as the commands on this machine use it."""
+        """The token of the first user, which commands on this machine use."""
         said: str = json.loads((self.data / "credentials.json").read_text(encoding="utf-8"))["token"]
         return said
 
     def get(self, name: str, path: str = "/", **headers: str) -> tuple[int, dict[str, str], bytes]:
-        """What a program is answered at a workspace's host, with this token unless it shows something else."""
+        """A program's request to a workspace's host, with this token unless the headers have another one."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=90)
         try:
             shown = {"X-Torpor-Token": self.token} if "Cookie" not in headers else {}
@@ -165,7 +165,7 @@ class Product:
 
 @contextlib.contextmanager
 def product(folder: Path, **environment: str) -> Iterator[Product]:
-    """A running product, and nothing left of it afterwards, however the test ended."""
+    """A running product, which is stopped at the end, also if the test fails."""
     here = Product(folder / "data", environment=environment)
     with here.running():
         yield here
@@ -181,7 +181,7 @@ def without_confinement(folder: Path) -> dict[str, str]:
 
 
 def processes_with(text: str) -> list[int]:
-    """Of this machine, those whose command line contains this."""
+    """The processes of this machine whose command line contains this text."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():

@@ -32,12 +32,12 @@ class Link:
         return not all(flow.is_set() for flow in self._flows.values())
 
     def freeze(self, *ways: Direction) -> None:
-        """Deliver nothing in these directions, neither bytes nor the end of the connection; without any: in both."""
+        """Deliver no bytes and no end of the connection in these directions; by default in both."""
         for way in ways or Direction:
             self._flows[way].clear()
 
     def thaw(self) -> None:
-        """Deliver what has waited, and go on."""
+        """Deliver the waiting bytes, and continue."""
         for flow in self._flows.values():
             flow.set()
 
@@ -49,12 +49,12 @@ class Link:
         self.thaw()
 
     async def run(self) -> None:
-        """Until one end closes, as far as the other end can know."""
+        """Runs until one end closes and the other end can know it."""
         await self._flows[Direction.TO_SERVER].wait()
         try:
             reader, self._server = await asyncio.open_unix_connection(str(self._to))
         except OSError:
-            # The server does not run, and the client's connection was accepted already.
+            # The server does not run, but the client's connection was already accepted.
             self.cut()
             return
         pumps = [
@@ -76,12 +76,12 @@ class Link:
                 await self._flows[way].wait()
                 sink.write(data)
                 await sink.drain()
-        # A frozen direction hides the end as well: the other side keeps a half-open connection.
+        # A frozen direction also hides the end: the other side keeps a half-open connection.
         await self._flows[way].wait()
 
 
 class Relay:
-    """Every connection of one client process to one server."""
+    """All connections of one client process to one server."""
 
     def __init__(self, to: Path) -> None:
         self.port = 0
@@ -90,7 +90,7 @@ class Relay:
         self._is_frozen = False
 
     def freeze(self) -> None:
-        """Like a network that loses everything: connections stay open, new ones are accepted, and nothing arrives."""
+        """Simulate a network that loses all packets: connections stay open, new ones are accepted, and no data arrives."""
         self._is_frozen = True
         for link in self.links:
             link.freeze()

@@ -1,4 +1,4 @@
-"""`torpor serve` processes whose connections to PostgreSQL and Valkey lead through relays, restarted when they end."""
+"""`torpor serve` processes whose connections to PostgreSQL and Valkey pass through relays, restarted when they end."""
 
 import asyncio
 import contextlib
@@ -18,7 +18,7 @@ READY_WITHIN_S = 180.0
 
 @dataclass
 class RelayedNode:
-    """One process and its connections. After a restart the process is another one; name, port and relays stay."""
+    """One process and its connections. A restart replaces the process; name, port and relays stay."""
 
     name: str
     """The node id of the process."""
@@ -29,16 +29,16 @@ class RelayedNode:
     node: Node
     is_ready: bool = True
     exits: list[int] = field(default_factory=list)
-    """The exit code of each process that was ready and ended without being told to."""
+    """The exit code of each process that was ready and ended without a stop."""
     failed_starts: int = 0
-    """Restarts that ended before they were ready: a process refuses to start while its database is out."""
+    """Restarts that ended before they were ready: a process refuses to start while its database is unavailable."""
 
 
 class RelayedNodes:
     def __init__(self, here: Cluster) -> None:
         self.here = here
         self.all: list[RelayedNode] = []
-        """Without those that were killed for good."""
+        """Without the nodes that were killed for good."""
 
     @property
     def ready(self) -> list[RelayedNode]:
@@ -46,7 +46,7 @@ class RelayedNodes:
 
     @contextlib.asynccontextmanager
     async def opened(self, count: int, settings: Mapping[str, str]) -> AsyncIterator[None]:
-        """So many processes, ready and supervised."""
+        """Start this many processes, ready and supervised."""
         async with contextlib.AsyncExitStack() as stack:
             for number in range(count):
                 self.all.append(await self._begin(stack, f"node-{number}", settings))
@@ -62,7 +62,7 @@ class RelayedNodes:
                 await asyncio.gather(*supervisors, return_exceptions=True)
 
     async def kill(self, place: RelayedNode) -> None:
-        """As a power cut does, for good."""
+        """Kill it for good, as a power cut does."""
         self.all.remove(place)
         await place.node.kill()
 
@@ -88,7 +88,7 @@ class RelayedNodes:
         assert said.startswith(READY), f"{place.name} said {said!r}:\n{place.node.said()}"
 
     async def _supervise(self, place: RelayedNode) -> None:
-        """Start the process again when it has ended, as systemd and Kubernetes do."""
+        """Restart the process when it has ended, as systemd and Kubernetes do."""
         while place in self.all:
             if place.node.is_alive:
                 await asyncio.sleep(LOOK_EVERY_S)

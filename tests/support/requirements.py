@@ -1,4 +1,4 @@
-"""Skip a test that needs what this machine lacks; where confinement is required, fail instead."""
+"""Skip a test that needs a program or a right that this machine lacks; where confinement is required, fail instead."""
 
 import os
 
@@ -10,5 +10,5 @@ REQUIRED = os.environ.get("TORPOR_REQUIRE_CONFINEMENT") == "1"
 def must_have(condition: object, what: str) -> None:
     if not condition:
         if REQUIRED:
-            pytest.fail(f"confinement is required, and this machine lacks it: {what}")
-        pytest.skip(f"this machine lacks it: {what}")
+            pytest.fail(f"TORPOR_REQUIRE_CONFINEMENT is set, and this machine lacks: {what}")
+        pytest.skip(f"this machine lacks: {what}")

@@ -1,6 +1,6 @@
-"""A stand-in for the API: it answers what the test scripted, and remembers what it was asked.
+"""A stand-in for the API: it sends the responses that a test scripted, and records the requests.
 
-It knows nothing of workspaces. The end-to-end tests drive the real product with the same commands.
+It has no workspaces. The end-to-end tests run the same commands against the real server.
 """
 
 import json
@@ -20,6 +20,8 @@ class ScriptedResponse:
     status: int
     body: Any
     kind: str = "application/json"
+    stays_open: bool = False
+    """The response has no end: the connection is silent until the stand-in stops."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,7 @@ class ScriptedApi:
     asked: list[RecordedRequest] = field(default_factory=list)
 
     def answer(self, call: str, *bodies: Any, status: int = 200) -> None:
-        """`call` is `GET /workspaces/demo`; each body is given once, in this order, and the last one for ever."""
+        """`call` is `GET /workspaces/demo`; each body is sent once, in this order, the last one to all further requests."""
         self.script[call] = [body if isinstance(body, ScriptedResponse) else ScriptedResponse(status, body) for body in bodies]
 
     def refuse(self, call: str, status: int, code: str, detail: str, **context: Any) -> dict[str, Any]:
@@ -51,7 +53,15 @@ class ScriptedApi:
             if call in self.script:
                 answers = self.script[call]
                 return answers.pop(0) if len(answers) > 1 else answers[0]
-        return ScriptedResponse(404, {"code": "not_found", "detail": f"nobody scripted {asked.method} {asked.target}"})
+        return ScriptedResponse(
+            404, {"code": "not_found", "detail": f"the test has no response for {asked.method} {asked.target}"}
+        )
+
+
+def stream(*events: dict[str, Any], tail: bytes = b"", stays_open: bool = False) -> ScriptedResponse:
+    """An event stream; `tail` is sent after the events, such as a part of one more."""
+    frames = [f"id: {one['id']}\nevent: {one['event']}\ndata: {json.dumps(one)}\n\n".encode() for one in events]
+    return ScriptedResponse(200, b"".join(frames) + tail, "text/event-stream", stays_open=stays_open)
 
 
 @contextmanager
@@ -68,15 +78,18 @@ def scripted_api() -> Iterator[ScriptedApi]:
             body = answer.body if isinstance(answer.body, bytes) else json.dumps(answer.body).encode()
             self.send_response(answer.status)
             self.send_header("Content-Type", answer.kind)
-            self.send_header("Content-Length", str(len(body)))
+            self.send_header(*(("Connection", "close") if answer.stays_open else ("Content-Length", str(len(body)))))
             self.end_headers()
             self.wfile.write(body)
+            if answer.stays_open:
+                stopping.wait()
 
         do_GET = do_POST = do_PATCH = do_DELETE = _any  # noqa: N815 (http.server calls them so)
 
         def log_message(self, *_: Any) -> None:
             pass
 
+    stopping = threading.Event()
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
     scripted = ScriptedApi(f"http://127.0.0.1:{server.server_port}")
@@ -85,6 +98,7 @@ def scripted_api() -> Iterator[ScriptedApi]:
     try:
         yield scripted
     finally:
+        stopping.set()
         server.shutdown()
         server.server_close()
         thread.join()

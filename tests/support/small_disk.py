@@ -1,4 +1,4 @@
-"""Where is a real disk that is full after two megabytes?"""
+"""Mount a small real disk that a test can fill."""
 
 import os
 import subprocess
@@ -11,7 +11,7 @@ import pytest
 
 @contextmanager
 def small_disk(path: Path, size: str = "2m") -> Iterator[Path]:
-    """A tmpfs of its own; skips where it may not be mounted."""
+    """A new tmpfs; skips the test if it cannot be mounted."""
     if os.getuid():
         pytest.skip("only root may mount a small disk")
     path.mkdir()
@@ -25,7 +25,7 @@ def small_disk(path: Path, size: str = "2m") -> Iterator[Path]:
 
 
 def fill(disk: Path) -> Path:
-    """Takes every byte that is left."""
+    """Fill the rest of the disk."""
     path = disk / "filler"
     with path.open("wb", buffering=0) as file:
         for block in (65536, 4096, 1):

@@ -1,4 +1,4 @@
-"""Which sorts do the tests of the reports tell of?"""
+"""Sample sorts for the tests of the reports."""
 
 from itertools import pairwise
 
@@ -12,7 +12,7 @@ SECONDS = 2.0
 
 
 def way(*, attempt: int = 1, begins: float = 0.0, step: float = 0.25) -> tuple[Transition, ...]:
-    """Of a worker whom nothing happened to."""
+    """The transitions of a worker without failures."""
     return tuple(
         Transition(source, target, BEGAN + begins + step * number, f"{source} is done", attempt)
         for number, (source, target) in enumerate(pairwise(WORKER_WAY))

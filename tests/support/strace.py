@@ -1,4 +1,4 @@
-"""Find the closes of a program that failed, by strace."""
+"""Find a program's failed closes with strace."""
 
 import re
 import shutil
@@ -10,15 +10,16 @@ import pytest
 from tests.support.waiting import wait_until
 
 TRACER = ("strace", "-D", "-f", "-q", "--seccomp-bpf", "-e", "trace=close,clone,clone3", "-o")
-# Only threads are begun with a place for their number in the parent; forks are not.
+# Only threads have a place for their pid in the parent; forks have none.
 THREAD_BEGUN = re.compile(r"^(\d+) +.*\bclone3?\b.*parent_tid=\[(\d+)\]")
 CLOSE_FAILED = re.compile(r"^(\d+) +.*\bclose\b.* = -1 EBADF")
 
 
 def strace(output: Path, *, delay_us: int = 0) -> tuple[str, ...]:
-    """The words before a command to write its closes to `output`. The tracer is its child, so signals reach the command.
+    """The arguments before a command that write its closes to `output`. The tracer is its child, so signals reach the
+    command.
 
-    `delay_us`: every close takes so much longer, which leaves other threads time to open files.
+    `delay_us`: every close takes this much longer, so that other threads have time to open files.
     """
     if shutil.which("strace") is None:
         pytest.skip("strace is not installed")
@@ -30,7 +31,7 @@ def strace(output: Path, *, delay_us: int = 0) -> tuple[str, ...]:
 
 
 def failed_closes(output: Path) -> list[str]:
-    """Of the program itself and its threads, not of its children."""
+    """Of the program and its threads, without its children."""
     lines = _written(output)
     threads, failed = {lines[0].split()[0]}, []
     for line in lines:

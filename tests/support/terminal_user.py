@@ -1,4 +1,4 @@
-"""A terminal with somebody before it: a real pty, and the real command in it."""
+"""A user at a terminal: a real pty with the real command in it."""
 
 import asyncio
 import contextlib
@@ -12,13 +12,13 @@ from collections.abc import Mapping
 from typing import Any
 
 PATIENCE_S = 60
-# A terminal tells of its new size only those whose own it is.
+# Only processes with this controlling terminal get SIGWINCH.
 OWN_TERMINAL = "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
-ECHO = 3  # index of the local flags in what termios tells
+ECHO = 3  # index of the local flags in the result of tcgetattr
 
 
 class TerminalUser:
-    """A user at a terminal who runs a command of `torpor`."""
+    """A user who runs a `torpor` command at a terminal."""
 
     def __init__(self, environment: Mapping[str, str], *words: str) -> None:
         self._words = (sys.executable, "-c", OWN_TERMINAL, sys.executable, "-m", "torpor", *words)
@@ -55,14 +55,14 @@ class TerminalUser:
         self._came.set()
 
     async def until(self, wanted: bytes) -> None:
-        """What is shown up to here is done with."""
+        """Wait until `wanted` is shown, and drop the output up to it."""
         try:
             async with asyncio.timeout(PATIENCE_S):
                 while wanted not in self.shown:
                     self._came.clear()
                     await self._came.wait()
         except TimeoutError:
-            raise AssertionError(f"{wanted!r} was never shown: {self.shown[-2000:]!r}") from None
+            raise AssertionError(f"{wanted!r} was not shown: {self.shown[-2000:]!r}") from None
         self.shown = self.shown.partition(wanted)[2]
 
     def type(self, keys: bytes) -> None:

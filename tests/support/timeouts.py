@@ -1,8 +1,8 @@
 """End each test that takes too long, with a stack of what it waits for.
 
 Set-up, call and teardown of a test have the limit each, so that fixtures of every scope are covered. At the limit SIGALRM
-raises `TimedOut` in the main thread; the test fails, and the worker goes on. The signal repeats, because an exception in
-the middle of an event loop's callback can get lost. If Python does not react to signals any more, the process ends.
+raises `TimedOut` in the main thread; the test fails, and the worker continues. The signal repeats, because an exception in a
+callback of the event loop can get lost. If Python does not react to signals any more, the process ends.
 """
 
 import asyncio
@@ -73,7 +73,7 @@ def limited(item: pytest.Item, phase: str) -> Iterator[None]:
         words = (
             f"timeout: the {phase} of this test took longer than {limit_s:g} s (limits: tests/support/timeouts.py)\n{stacks[0]}"
         )
-        # What the test's own clean-up raised meanwhile says little; it is shown all the same.
+        # Errors of the test's own clean-up are rarely helpful, but are shown too.
         ended_by = "" if isinstance(error, TimedOut) else f"\nit ended with {error!r}"
         raise pytest.fail.Exception(words + ended_by, pytrace=False) from None
 
@@ -84,7 +84,7 @@ def disarm() -> None:
 
 
 def abandon_runner() -> None:
-    """Cancel what anyio's runner is still busy with; otherwise every later asynchronous test waits for it, too."""
+    """Cancel the present task of anyio's runner; otherwise every later asynchronous test waits for it, too."""
     runner = pytest_plugin._current_runner
     if isinstance(runner, TestRunner) and (task := runner._runner_task) and not runner.get_loop().is_running():
         task.cancel()
@@ -95,7 +95,7 @@ def abandon_runner() -> None:
 
 
 def where(frame: FrameType | None) -> str:
-    """Where the main thread, the other threads and the tasks of the event loop are."""
+    """The stacks of the main thread, the other threads and the tasks of the event loop."""
     parts = [("main thread", traceback.format_stack(frame))]
     frames = sys._current_frames()
     others = [one for one in threading.enumerate() if one is not threading.main_thread() and one.ident in frames]
@@ -122,7 +122,7 @@ def first_of(thing: object, names: tuple[str, ...]) -> Any:
 
 
 def without_pytest(lines: list[str]) -> list[str]:
-    """Only what comes after the last frame of pytest's own machinery, if anything does."""
+    """Only the frames after the last one of pytest, if there are any."""
     own = max((number for number, line in enumerate(lines) if "/_pytest/" in line or "/pluggy/" in line), default=-1)
     return lines[own + 1 :] or lines
 
@@ -150,7 +150,7 @@ def pytest_enter_pdb() -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    # A worker that has run its tests waits for the others, and is ended by the process that started it.
+    # A worker that has run its tests waits for the others; the process that started it ends it.
     if hasattr(config, "workerinput"):
         return
     faulthandler.dump_traceback_later(EXIT_S, exit=True, file=2)

@@ -1,4 +1,4 @@
-"""A line to a server, which a test may cut or slow down."""
+"""A connection to a server that a test can cut or slow down."""
 
 import asyncio
 import contextlib
@@ -13,11 +13,11 @@ PIECE_BYTES = 64 * 1024
 class UnreliableSocket:
     url: str
     delay_s: float = 0.0
-    """That every piece takes, either way."""
+    """The delay of every piece of data, in both directions."""
     is_cut: bool = False
 
     def cut(self) -> None:
-        """Nobody is told. What is sent now is lost, and so is the connection on which it was: also once the wire is mended."""
+        """Neither side is notified. Data that is sent now is lost, and its connection stays broken after `mend`."""
         self.is_cut = True
 
     def mend(self) -> None:
@@ -34,7 +34,7 @@ class UnreliableSocket:
 
 @contextlib.asynccontextmanager
 async def unreliable_socket(to: Path, at: Path) -> AsyncIterator[UnreliableSocket]:
-    """To a Unix socket, at another."""
+    """Forward from the Unix socket `at` to the Unix socket `to`."""
     made = UnreliableSocket(f"unix://{at}")
     lines: set[asyncio.Task[None]] = set()
 

@@ -1,4 +1,4 @@
-"""Somebody who acts, for tests that are about something else."""
+"""Users and callers for tests of other subjects."""
 
 import uuid
 
@@ -9,6 +9,7 @@ from torpor.bus.revocations import Revocations
 from torpor.domain.access import EVERY_SCOPE, Scope
 from torpor.store.database import Database
 from torpor.store.user_store import NewCredential, NewUser, User, UserStore
+from torpor.testing.defaults import DEFAULTS
 
 
 def acting(user: User) -> Caller:
@@ -16,7 +17,7 @@ def acting(user: User) -> Caller:
 
 
 async def person(database: Database, username: str, *, is_admin: bool = False, max_running: int | None = None) -> Caller:
-    """A new user, who acts."""
+    """Create a user and return it as a caller."""
     async with UserStore(database).writing() as writing:
         made = await writing.create_user(NewUser(username, is_admin, max_running=max_running))
     assert made is not None, f"there is a user {username} already"
@@ -26,7 +27,7 @@ async def person(database: Database, username: str, *, is_admin: bool = False, m
 async def token_for(
     database: Database, user: User, *, scopes: frozenset[Scope] = EVERY_SCOPE, lives_s: float | None = None
 ) -> str:
-    """What this user shows at the door of the API."""
+    """Create an API token for this user."""
     token = new_token()
     async with UserStore(database).writing() as writing:
         await writing.create_credential(
@@ -36,4 +37,4 @@ async def token_for(
 
 
 def accounts_of(database: Database, bus: Bus) -> Accounts:
-    return Accounts(UserStore(database), Revocations(bus), Throttle(bus))
+    return Accounts(UserStore(database), Revocations(bus), Throttle(bus), session_ttl_s=DEFAULTS.session_ttl)

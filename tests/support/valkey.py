@@ -8,7 +8,7 @@ from torpor.bus.embedded import EmbeddedValkey
 from torpor.bus.redis import Bus
 
 AT_ONCE_S = 4.0
-"""Refused, not waited for: less than any time limit of the bus, and enough for a busy machine."""
+"""A refused connection fails at once: shorter than any timeout of the bus, and enough for a busy machine."""
 
 
 async def until_listened(bus: Bus, listeners: int = 1) -> None:

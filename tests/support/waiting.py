@@ -9,7 +9,7 @@ from typing import TypeVar, overload
 Seen = TypeVar("Seen")
 
 PATIENCE_S = 30.0
-"""Enough for a busy machine; only a test that fails waits for so long."""
+"""Enough for a busy machine; only a failing test waits this long."""
 INTERVAL_S = 0.01
 
 
@@ -32,7 +32,7 @@ async def until(
     every_s: float = INTERVAL_S,
     otherwise: Callable[[], str] = str,
 ) -> object:
-    """The first true answer of a condition, which may be a coroutine. `otherwise` adds to the error."""
+    """The first true result of a condition, which may be a coroutine. `otherwise` adds to the error."""
     try:
         async with asyncio.timeout(within_s) as limit:
             while True:

@@ -1,4 +1,4 @@
-"""Is a template what its file says, and is a broken file found out?"""
+"""A template has the values of its file, and an invalid file is refused."""
 
 from dataclasses import FrozenInstanceError, replace
 from pathlib import Path
@@ -191,7 +191,7 @@ def test_a_template_without_a_cpu_weight_has_the_default() -> None:
 
 
 def test_a_command_beside_takes_command_is_an_error() -> None:
-    with pytest.raises(Hopeless, match=r"^good\.toml: command: must not stand beside takes_command"):
+    with pytest.raises(Hopeless, match=r"^good\.toml: command: not allowed with takes_command"):
         parse("good.toml", written({**GOOD, "takes_command": "true"}))
 
 

@@ -1,4 +1,4 @@
-"""Is a fake engine as good as a real one: shared by many processes, outliving them, and never in their way?"""
+"""The fake engine serves many processes, outlives them, and no client delays another."""
 
 # ruff: noqa: ASYNC220 - a test has nobody else to wait for
 
@@ -99,7 +99,7 @@ async def test_an_effect_that_was_overtaken_on_its_way_does_nothing(engine: Engi
         home = await ready_home(runtime)
         await fate.set(effects_s=0.1)
         late = asyncio.create_task(start(runtime, home, OLDER))
-        await asyncio.sleep(0)  # its frame is on the way before the next one's
+        await asyncio.sleep(0)  # its frame is sent before the next one
         await runtime.ensure_no_container(home.workspace_id, NEWER)
         with pytest.raises(Failed) as refusal:
             await late
@@ -147,14 +147,14 @@ async def answer(reader: asyncio.StreamReader) -> tuple[int, bytes]:
 
 @pytest.fixture
 async def proxy(engine: EngineProcess) -> AsyncIterator[RemoteFakeRuntime]:
-    """A client that follows what runs."""
+    """A client that follows which containers run."""
     async with client(engine) as proxy:
         await proxy.start()
         yield proxy
 
 
 async def up(engine: EngineProcess, proxy: RemoteFakeRuntime) -> Home:
-    """Started by somebody who is gone by now."""
+    """Started by a client that has ended."""
     async with client(engine) as controller:
         home = await ready_home(controller)
         await start(controller, home)
@@ -198,7 +198,7 @@ async def test_a_websocket_outlives_whoever_started_its_container(engine: Engine
             await websocket.send(["in ", "parts"])
             assert await websocket.recv() == "in parts"
             await (await websocket.ping())
-            # Another controller, and another, as after a restart.
+            # Two more controllers, as after a restart.
             for _ in range(2):
                 async with client(engine) as controller:
                     await start(controller, home)
@@ -349,7 +349,7 @@ async def test_a_client_that_was_stopped_costs_the_others_nothing(engine: Engine
             for _ in range(20):
                 assert len((await runtime.observe()).seen) == 500
             await engine_is_idle(engine)
-            # One answer is tens of kilobytes, so all that were asked for would be fifty megabytes and more.
+            # One answer has tens of kilobytes, so all requested answers would have more than fifty megabytes.
             assert engine.memory_bytes() - before < 8 << 20
             await ready_home(runtime)
 

@@ -1,10 +1,10 @@
-"""Who is asking, and how did they show it?
+"""Users, sessions, API tokens, passwords and sign-in with an OpenID Connect provider.
 
-Tokens, sessions and codes are random and stored as SHA-256 only; passwords as argon2id.
+Tokens, sessions and codes are random and stored only as SHA-256; passwords are stored as argon2id.
 """
 
 from torpor.accounts.accounts import Accounts, UserChange
 from torpor.accounts.callers import AuthMethod, Caller
-from torpor.accounts.secret import TOKEN_PREFIX, digest, new_token
+from torpor.accounts.secret import digest, new_token
 
-__all__ = ["TOKEN_PREFIX", "Accounts", "AuthMethod", "Caller", "UserChange", "digest", "new_token"]
+__all__ = ["Accounts", "AuthMethod", "Caller", "UserChange", "digest", "new_token"]

@@ -1,7 +1,6 @@
-"""Has somebody's right ended while they were being served?
+"""End requests that are served for long (streams, shells, open connections) when the caller loses the right to them.
 
-What has no end of its own (a stream of events, a shell) waits here for the end of the right it goes by. It hears of it at once;
-besides, everybody is asked about again now and then, so that a message that was lost costs seconds.
+Revocations arrive on the bus. Each right is also checked every RECHECK_S, so a lost message costs seconds.
 """
 
 import asyncio
@@ -13,10 +12,29 @@ from torpor.accounts.callers import Caller
 from torpor.bus.revocations import Revocation, Revocations
 from torpor.domain.errors import Refused, Unavailable
 
-ASK_AGAIN_S = 30.0
+RECHECK_S = 30.0
 
 
-# Each is one of its kind, whoever it is about.
+async def wait_until_refused(
+    check: Callable[[], Awaitable[object]], news: asyncio.Event, *, recheck_s: float | None = None
+) -> None:
+    """Return once `check` raises Refused. It is called when `news` is set, and every `recheck_s` (default: RECHECK_S)."""
+    # This is not a loop of the control plane. It cannot lose a cancellation: `check` asks the store, which heeds it.
+    while True:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(RECHECK_S if recheck_s is None else recheck_s):
+                await news.wait()
+        # Cleared before the check: news that arrives during the check causes another one.
+        news.clear()
+        try:
+            await check()
+        except Refused:
+            return
+        except Unavailable:
+            pass  # callers that were admitted stay until the database can be asked
+
+
+# Compared by identity: two watches of one caller are two.
 @dataclass(eq=False, slots=True)
 class _WatchedCaller:
     caller: Caller
@@ -24,39 +42,23 @@ class _WatchedCaller:
 
 
 class RevocationWatch:
-    def __init__(
-        self,
-        revocations: Revocations,
-        recognise_again: Callable[[Caller], Awaitable[Caller]],
-        *,
-        ask_again_s: float = ASK_AGAIN_S,
-    ) -> None:
+    def __init__(self, revocations: Revocations, check_rights: Callable[[Caller], Awaitable[Caller]]) -> None:
+        """`check_rights`: raises Refused when the caller has lost a right."""
         self._revocations = revocations
-        self._recognise_again = recognise_again
-        self._ask_again_s = ask_again_s
+        self._check_rights = check_rights
+        self._recheck_s: float | None = None
         self._watched: set[_WatchedCaller] = set()
 
     async def run(self) -> None:
-        """Until cancelled."""
-        await self._revocations.listen(self._heard, self._missed, name="people")
+        """Listen for revocations until cancelled."""
+        await self._revocations.listen(self._revoked, self._missed, name="people")
 
     async def until_ended(self, caller: Caller) -> None:
-        """Returns once this caller may not be here any more, or may less than they could."""
-        # Neither `recognise_again` (the store heeds cancellation) nor the wait can lose a cancellation.
+        """Return once this caller is signed out or has lost a right."""
         with self._watch(caller) as watched:
-            while await self._is_good(caller):
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(self._ask_again_s):
-                        await watched.news.wait()
-                watched.news.clear()
-
-    async def _is_good(self, caller: Caller) -> bool:
-        try:
-            return not caller.has_lost(await self._recognise_again(caller))
-        except Refused:
-            return False
-        except Unavailable:
-            return True  # nobody can say, and whoever was let in stays until somebody can
+            # The right may have ended before the watch began.
+            watched.news.set()
+            await wait_until_refused(lambda: self._check_rights(caller), watched.news, recheck_s=self._recheck_s)
 
     @contextlib.contextmanager
     def _watch(self, caller: Caller) -> Iterator[_WatchedCaller]:
@@ -67,7 +69,7 @@ class RevocationWatch:
         finally:
             self._watched.discard(watched)
 
-    def _heard(self, revoked: Revocation) -> None:
+    def _revoked(self, revoked: Revocation) -> None:
         for watched in self._watched:
             if revoked.concerns(watched.caller.credential_id, watched.caller.user.id):
                 watched.news.set()

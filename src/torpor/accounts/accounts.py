@@ -1,6 +1,6 @@
-"""Who may come in, and what becomes of it when they may not any more?
+"""Manage users, sessions, API tokens and the sign-in at workspaces' own hosts.
 
-Every change here is written together with the line of the audit log that tells of it, and then said to everybody at once.
+Every change is written in one transaction with its audit entry. Revocations are then published to all processes.
 """
 
 import dataclasses
@@ -39,21 +39,20 @@ from torpor.store.user_store import (
 
 log = structlog.get_logger()
 
-SESSION_LIVES_S = 30 * 86_400.0
 DOOR_CODE_LIVES_S = 30.0
 SIGN_IN_CODE_LIVES_S = 15 * 60.0
 SESSIONS_AT_MOST = 50
-"""Of one user; the oldest makes room."""
+"""Of one user. A new one ends the oldest."""
 DOORS_AT_MOST = 20
-"""By leave of one session at one workspace, which has a host for each of its ports; the oldest makes room."""
+"""Workspace cookies of one session at one workspace, which has a host for each of its ports. A new one ends the oldest."""
 DOOR_CODES_AT_MOST = 50
-"""Of one session; the oldest makes room."""
+"""Of one session. A new one ends the oldest."""
 TOKENS_AT_MOST = 100
 LONGEST_TOKEN_LIFE_S = 10 * 365 * 86_400
 LONGEST_LABEL = 100
 LONGEST_USER_AGENT = 200
 LONGEST_SUBJECT = 255
-"""As OpenID Connect has it."""
+"""The limit of OpenID Connect."""
 NAMES_AT_ONCE = 100
 
 BY_SESSION = frozenset({AuthMethod.SESSION, AuthMethod.DOOR})
@@ -62,7 +61,7 @@ BY_ANYTHING = frozenset(AuthMethod)
 
 class Unchanged(Enum):
     SAME = auto()
-    """That stays as it is."""
+    """Keep the current value."""
 
 
 SAME = Unchanged.SAME
@@ -70,7 +69,7 @@ SAME = Unchanged.SAME
 
 @dataclass(frozen=True, slots=True)
 class UserChange:
-    """What an administrator changes at once."""
+    """The fields that an administrator changes in one request."""
 
     is_admin: bool | Unchanged = SAME
     is_active: bool | Unchanged = SAME
@@ -80,18 +79,18 @@ class UserChange:
 
 @dataclass(frozen=True, slots=True)
 class ProviderIdentity:
-    """Whom an OIDC provider vouches for."""
+    """A user as an OpenID Connect provider identifies them."""
 
     issuer: str
     subject: str
     names: tuple[str, ...] = ()
-    """What this person may like to be called, the best first."""
+    """Proposals for the user name, the best first."""
     is_admin: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ClientInfo:
-    """Where a browser is, and what it says it is."""
+    """The address and the user agent of a browser."""
 
     came_from: str = ""
     user_agent: str = ""
@@ -104,48 +103,55 @@ class Accounts:
         revocations: Revocations,
         throttle: Throttle,
         *,
-        session_ttl_s: float = SESSION_LIVES_S,
+        session_ttl_s: float,
         passwords: Passwords | None = None,
         confinement: ControllerConfinement = CONFINED,
     ) -> None:
-        """`confinement`: of this process's own engine, which counts even while its controller is between two lives."""
+        """`confinement`: of this process's own engine. It counts even while its controller is not registered."""
         self.session_ttl_s = session_ttl_s
         self._store = store
         self._revocations = revocations
         self._throttle = throttle
         self._passwords = passwords or Passwords()
         self._confinement = confinement
-        self._watching = RevocationWatch(revocations, self.recognise_again)
+        self._watching = RevocationWatch(revocations, self.check_rights)
 
-    # ── who is asking ─────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── callers ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def recognise(self, token: str, *, came_from: str = "") -> Caller:
-        """Refused `unauthorized` for what is unknown, has expired, was revoked, or is of somebody who may not come in."""
+        """Refused `unauthorized` if the token is unknown, expired or revoked, or its user is not active."""
         known = await self._store.recognise(digest(token))
         if known is None:
             raise _unknown()
         return to_caller(*known, came_from=came_from)
 
     async def recognise_again(self, caller: Caller) -> Caller:
-        """As they are now; Refused `unauthorized` when they may not be here any more."""
+        """The caller with the current rights; Refused `unauthorized` when the credential or the user is no longer valid."""
         known = await self._store.recognise_again(caller.credential_id)
         if known is None:
             raise _unknown()
         return to_caller(*known, came_from=caller.came_from)
 
+    async def check_rights(self, caller: Caller) -> Caller:
+        """Like `recognise_again`, and Refused `unauthorized` also when the caller has lost a right."""
+        now = await self.recognise_again(caller)
+        if caller.has_lost(now):
+            raise _unknown()
+        return now
+
     async def until_ended(self, caller: Caller) -> None:
-        """Returns once this caller may not be here any more, or not as they were; at once where `run` runs."""
+        """Return once this caller is signed out or has lost a right; at once while `run` runs."""
         await self._watching.until_ended(caller)
 
     async def run(self) -> None:
-        """Hears of whatever ends anywhere, until cancelled."""
+        """Listen for revocations until cancelled."""
         await self._watching.run()
 
     # ── sessions ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     @retry_deadlock
     async def sign_in(self, username: str, password: str, *, came_from: str = "", user_agent: str = "") -> str:
-        """A new session's token."""
+        """Check the password and return the token of a new session."""
         name = username.strip().lower()
         await self._admit(name, came_from)
         account = await self._store.by_name(name)
@@ -164,7 +170,7 @@ class Accounts:
         await self._throttle.forgive(name, came_from)
         async with self._store.writing() as writing:
             now = await writing.lock_user(account.user.id)
-            # It was changed while this one was being looked at.
+            # The password was changed while this one was checked.
             if now is None or now.password != stored or not now.user.is_active:
                 raise _bad_credentials()
             if now.is_one_time:
@@ -178,10 +184,10 @@ class Accounts:
 
     @retry_deadlock
     async def sign_in_with(self, identity: ProviderIdentity, *, came_from: str = "", user_agent: str = "") -> str:
-        """A new session's token, for somebody a provider vouches for; the first time makes a user of them."""
+        """Return the token of a new session for an identity that the provider confirmed. The first sign-in creates the user."""
         if not 1 <= len(identity.subject) <= LONGEST_SUBJECT or not identity.subject.isprintable():
             await self.not_vouched_for("bad_subject", came_from=came_from)
-            raise Refused("sign_in_refused", "the sign-in provider did not say who this is")
+            raise Refused("sign_in_refused", "the sign-in provider sent no valid subject for this user")
         try:
             known = (await self._of(identity)).user
         except Refused as refused:
@@ -205,7 +211,7 @@ class Accounts:
         return token
 
     async def sign_in_code(self, user: User) -> str:
-        """A code by which one browser is signed in as this user: once, within minutes."""
+        """A code that signs one browser in as this user: once, within minutes."""
         code = new_token()
         async with self._store.writing() as writing:
             await writing.create_sign_in_code(digest(code), user.id, lives_s=SIGN_IN_CODE_LIVES_S)
@@ -213,7 +219,7 @@ class Accounts:
 
     @retry_deadlock
     async def sign_in_by_code(self, code: str, *, came_from: str = "", user_agent: str = "") -> str:
-        """A new session's token; Refused `bad_sign_in_link`. The code is used up by this, also when it is refused."""
+        """Return the token of a new session; Refused `bad_sign_in_link`. A code works once, even when it is refused."""
         token: str | None = None
         ended: frozenset[str] = frozenset()
         async with self._store.writing() as writing:
@@ -228,7 +234,7 @@ class Accounts:
         return token
 
     async def not_vouched_for(self, outcome: str, user: User | None = None, *, came_from: str = "") -> None:
-        """Writes down that somebody did not come in by a provider; of one address only so often that it fills no log."""
+        """Write an audit entry for a refused sign-in with a provider. Limited for each address, so it cannot fill the log."""
         name = user.username if user is not None else ""
         try:
             await self._throttle.admit(name, came_from)
@@ -245,7 +251,7 @@ class Accounts:
         await self._store.audit(refused)
 
     async def sign_out(self, caller: Caller) -> None:
-        """A session ends; a token that a person made for programs does not end by this."""
+        """End the caller's session. An API token does not end by this."""
         if caller.how is AuthMethod.SESSION:
             await self.end_session(caller, caller.credential_id)
 
@@ -253,14 +259,14 @@ class Accounts:
         return await self._store.credentials(caller.user.id, AuthMethod.SESSION)
 
     async def end_session(self, caller: Caller, session_id: str) -> None:
-        """One of their own, with every door that was opened by its leave."""
-        await self._end(caller, session_id, AuthMethod.SESSION, "session.end", f"there is no session {session_id!r} of yours")
+        """End one of the caller's sessions, with its workspace cookies."""
+        await self._end(caller, session_id, AuthMethod.SESSION, "session.end", f"you have no session {session_id!r}")
 
     @retry_deadlock
     async def end_all(self, caller: Caller, id_or_name: str) -> None:
-        """Everything a user is recognised by, tokens as well: what was stolen is worth nothing then.
+        """End all sessions and API tokens of a user, so that stolen ones stop working.
 
-        But for what the caller is recognised by, who may do this to themselves.
+        The caller's own credential stays, because administrators may do this to themselves.
         """
         user = (await self.user(id_or_name)).user
         async with self._store.writing() as writing:
@@ -275,29 +281,33 @@ class Accounts:
     async def make_token(
         self, caller: Caller, label: str, scopes: Collection[Scope], lives_s: float | None
     ) -> tuple[Credential, str]:
-        """The token's row, and the token itself, which nobody can be told again.
+        """Return the token's row, and the token itself, which is not stored.
 
-        A token creates none with more scopes or a longer life than its own, and those it has created are revoked with it.
+        A token cannot create one with more scopes or a longer life than its own. Revoking a token revokes those it created.
         """
         label = label.strip()
         if not 1 <= len(label) <= LONGEST_LABEL or not label.isprintable():
-            raise Refused("bad_token", f"a token's label has 1 to {LONGEST_LABEL} printable characters")
+            raise Refused("bad_token", f"the label of an API token must have 1 to {LONGEST_LABEL} printable characters")
         if lives_s is not None and not 1 <= lives_s <= LONGEST_TOKEN_LIFE_S:
-            raise Refused("bad_token", f"a token lives for 1 to {LONGEST_TOKEN_LIFE_S} seconds, or without end")
+            raise Refused("bad_token", f"expires_in must be 1 to {LONGEST_TOKEN_LIFE_S} seconds, or null for no expiry")
         if not scopes:
-            raise Refused("bad_token", f"say what the token is for: {', '.join(Scope)}")
+            raise Refused("bad_token", f"an API token needs at least one scope: {', '.join(Scope)}")
         secret = new_token()
         async with self._store.writing() as writing:
             account = await writing.lock_user(caller.user.id)
             creator = await writing.hold_credential(caller.credential_id)
             if account is None or creator is None:
                 raise _unknown()
-            # As they are now: the caller was recognised a moment ago.
+            # With the current rights: they may have changed since the caller was authenticated.
             beyond = sorted(set(scopes) - to_caller(account.user, creator).scopes)
             if beyond:
-                raise Refused("scope_missing", f"a token cannot make one that may more than itself: {', '.join(beyond)}")
+                raise Refused(
+                    "scope_missing", f"an API token cannot create one with more scopes than its own: {', '.join(beyond)}"
+                )
             if len(await writing.credentials(caller.user.id, AuthMethod.TOKEN)) >= TOKENS_AT_MOST:
-                raise Refused("too_many_tokens", f"a user has at most {TOKENS_AT_MOST} tokens; revoke one that is not used")
+                raise Refused(
+                    "too_many_tokens", f"a user has at most {TOKENS_AT_MOST} API tokens; revoke one that you do not use"
+                )
             new = NewCredential(
                 caller.user.id,
                 AuthMethod.TOKEN,
@@ -317,13 +327,13 @@ class Accounts:
         return await self._store.credentials(caller.user.id, AuthMethod.TOKEN)
 
     async def revoke(self, caller: Caller, token_id: str) -> None:
-        """One of their own, with every token that was created with it."""
-        await self._end(caller, token_id, AuthMethod.TOKEN, "token.revoke", f"there is no token {token_id!r} of yours")
+        """Revoke one of the caller's API tokens, with those that it created."""
+        await self._end(caller, token_id, AuthMethod.TOKEN, "token.revoke", f"you have no API token {token_id!r}")
 
     # ── users ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def users(self, *, after: str = "", limit: int = 100) -> Sequence[Account]:
-        """By their names, beginning after this one."""
+        """Sorted by name, beginning after this one."""
         return await self._store.page(after=after, limit=limit)
 
     async def user(self, id_or_name: str) -> Account:
@@ -347,7 +357,7 @@ class Accounts:
         async with self._store.writing() as writing:
             made = await writing.create_user(NewUser(username, is_admin, hashed, max_running))
             if made is None:
-                raise Refused("name_taken", f"there is a user {username!r} already", name=username)
+                raise Refused("name_taken", f"there is already a user {username!r}", name=username)
             admit_user(*await self._users_and_confinements(writing), failed=f"user {username!r} was not created")
             detail = {"user_id": made.user.id, "username": username, "is_admin": is_admin}
             await writing.audit(caller.entry("user.create", detail=detail))
@@ -355,10 +365,10 @@ class Accounts:
 
     @retry_deadlock
     async def change_user(self, caller: Caller, id_or_name: str, change: UserChange) -> Account:
-        """Whoever may not come in any more, or has another password, is gone from everywhere at once.
+        """Change a user. Deactivating a user, or setting another password, ends the user's sessions at once.
 
-        Another password ends their tokens as well: whoever sets it for somebody else does not know who made them. Who may
-        not come in has no use of their tokens, and finds them again when they may.
+        Another password ends the API tokens, too, because the administrator cannot know who created them. The tokens of a user
+        who is not active do not work, and work again when the user is active again.
         """
         user_id = (await self.user(id_or_name)).user.id
         hashed: str | None = None
@@ -372,7 +382,10 @@ class Accounts:
             before, wished = account.user, _changed(account.user, change)
             is_given_up = (before.is_admin and before.is_active) and not (wished.is_admin and wished.is_active)
             if is_given_up and administrators <= {user_id}:
-                raise Refused("last_administrator", f"besides {before.username!r} there is no administrator that can sign in")
+                raise Refused(
+                    "last_administrator",
+                    f"{before.username!r} is the only administrator who can sign in; make another user an administrator first",
+                )
             after = await writing.change_user(wished)
             if wished.is_active > before.is_active:
                 failed = f"user {before.username!r} was not activated"
@@ -385,17 +398,17 @@ class Accounts:
                 ended = await writing.end_credentials(user_id, kinds, but=caller.credential_id if wished.is_active else None)
             await writing.audit(caller.entry("user.change", detail=_told(before, wished, has_password=hashed is not None)))
         await self._revocations.revoked(*ended)
-        # Who is given more goes on as they are; they have it all when they come again.
+        # A user who gets more rights keeps the open connections; the new rights count from the next request on.
         if before.is_active > wished.is_active or before.is_admin > wished.is_admin:
             await self._revocations.of_user(user_id)
         return after
 
     @retry_deadlock
     async def change_password(self, caller: Caller, old: str | None, new: str, *, ends_tokens: bool = False) -> None:
-        """Their own; every other session of theirs ends. `old` is not asked for where there is none."""
-        # Where no old one is asked for, a program could make itself a person by setting the first.
+        """Set the caller's own password and end the caller's other sessions. `old` is needed only if there is a password."""
+        # Otherwise an API token could set a first password and sign in as the user.
         if caller.how is not AuthMethod.SESSION:
-            raise Refused("forbidden", "a password is set by whoever is signed in, not by a token")
+            raise Refused("forbidden", "an API token cannot set the password; sign in with a browser to do it")
         check_password(new)
         name = caller.user.username
         account = await self.user(caller.user.id)
@@ -404,7 +417,7 @@ class Accounts:
             checked = await self._passwords.check(old or "", account.password, came_from=caller.came_from)
             if not checked.is_right:
                 await self._store.audit(caller.entry("user.change", outcome="bad_credentials", detail={"password": True}))
-                raise Refused("wrong_password", "that is not your present password")
+                raise Refused("wrong_password", "the current password is wrong")
             await self._throttle.forgive(name, caller.came_from)
         hashed = await self._passwords.hash(new)
         async with self._store.writing() as writing:
@@ -418,13 +431,15 @@ class Accounts:
             await writing.audit(caller.entry("user.change", detail=detail))
         await self._revocations.revoked(*ended)
 
-    # ── doors ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── sign-in at workspaces' own hosts ──────────────────────────────────────────────────────────────────────────────
 
     @retry_deadlock
     async def door_code(self, caller: Caller, workspace_id: str, nonce_digest: bytes) -> str:
-        """A code by which the browser that holds the nonce may come in at this workspace's host: once, within seconds."""
+        """A code that signs the browser with this nonce in at this workspace's host: once, within seconds."""
         if caller.how is not AuthMethod.SESSION:
-            raise Refused("unauthorized", "a workspace's door is opened by a session; programs bring their token along")
+            raise Refused(
+                "unauthorized", "only a browser session can open a workspace's address; programs send their API token"
+            )
         code = new_token()
         async with self._store.writing() as writing:
             asked = DoorCode(caller.credential_id, workspace_id, nonce_digest, is_fresh=True)
@@ -437,9 +452,9 @@ class Accounts:
     async def redeem(
         self, code: str, nonce: str, workspace_id: str, *, came_from: str = "", user_agent: str = ""
     ) -> tuple[str, Caller]:
-        """What the cookie on the workspace's host holds, and whom it lets in; Refused `bad_door_code`.
+        """Return the value of the cookie on the workspace's host, and its caller; Refused `bad_door_code`.
 
-        The code is used up by this, whatever comes of it. `nonce` is what the browser was given on that host before.
+        A code works once, even when it is refused. `nonce` is what the browser was given on that host before.
         """
         token = new_token()
         ended: frozenset[str] = frozenset()
@@ -458,18 +473,21 @@ class Accounts:
                 ended = await writing.end_oldest_doors(asked, keep=DOORS_AT_MOST)
         await self._revocations.revoked(*ended)
         if not is_good:
-            raise Refused("bad_door_code", "this way in was used already, is too old, or is another browser's; open it again")
+            raise Refused(
+                "bad_door_code",
+                "this sign-in was used already, has expired, or belongs to another browser; open the page again",
+            )
         return token, await self.recognise(token, came_from=came_from)
 
     # ── the first user ────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def knows(self, username: str, password: str) -> bool:
-        """Whether this password is really the one of this user."""
+        """Whether this is the password of this user."""
         account = await self._store.by_name(username)
         return account is not None and (await self._passwords.check(password, account.password)).is_right
 
     async def ensure_admin(self, username: str, password: str) -> User:
-        """The first user of an installation; one that is there already keeps its password."""
+        """Create the first user of an installation. An existing user keeps the password."""
         account = await self._store.by_name(username)
         if account is None:
             new = NewUser(username, is_admin=True, password=await self._passwords.hash(password))
@@ -478,11 +496,11 @@ class Accounts:
                 admit_user(*await self._users_and_confinements(writing), failed=f"user {username!r} was not created")
                 await writing.audit(AuditEntry("user.create", username=username, how="SYSTEM", detail={"username": username}))
             account = await self._store.by_name(username)
-        assert account is not None, "just created, or there before"
+        assert account is not None, "the user exists"
         return account.user
 
     async def ensure_token(self, user: User, label: str, token: str) -> None:
-        """This very token is good for everything, and no other under this label."""
+        """Make this the only token with this label, with every scope."""
         async with self._store.writing() as writing:
             ended = await writing.ensure_token(user.id, label, digest(token), EVERY_SCOPE)
         await self._revocations.revoked(*ended)
@@ -493,18 +511,18 @@ class Accounts:
         try:
             await self._throttle.admit(name, came_from)
         except TooManySignIns as refused:
-            # The others are more of the same, and would fill the log.
+            # Only the first refusal is written: the others would fill the log.
             if refused.is_news:
                 await self._store.audit(AuditEntry("session.refused", username=name, came_from=came_from, outcome=refused.code))
             raise
 
     async def _users_and_confinements(self, writing: UserTransaction) -> tuple[int, Sequence[ControllerConfinement]]:
-        """After the user was written, so that the count is the one that is about to be."""
+        """Called after the user is written, so that the count includes it."""
         users, confinements = await writing.users_and_confinements()
         return users, [self._confinement, *confinements]
 
     async def _tidy(self) -> None:
-        """What has expired makes room; whoever came by does not wait for it to succeed."""
+        """Delete expired credentials. A failure does not fail the request that called this."""
         try:
             await self._store.delete_expired()
         except Unavailable as out:
@@ -513,7 +531,7 @@ class Accounts:
     async def _begin_session(
         self, writing: UserTransaction, user: User, visit: ClientInfo, by: str
     ) -> tuple[str, frozenset[str]]:
-        """A new session's token, and what had to make room for it."""
+        """The token of a new session, and the ids of the sessions that it ended."""
         token = new_token()
         new = NewCredential(
             user.id,
@@ -531,7 +549,7 @@ class Accounts:
         return token, ended
 
     async def _of(self, identity: ProviderIdentity) -> Account:
-        """Never somebody else's user, whatever their name is."""
+        """The account of this identity. Found by issuer and subject only, so a name never gives access to another user."""
         known = await self._store.by_subject(identity.issuer, identity.subject)
         if known is not None:
             return known
@@ -543,14 +561,14 @@ class Accounts:
                     admit_sign_in(*await self._users_and_confinements(writing))
                     detail = {"user_id": made.user.id, "username": name, "issuer": identity.issuer}
                     await writing.audit(AuditEntry("user.create", username=name, how="SYSTEM", detail=detail))
-            # The same person may have come twice at once.
+            # The same user may sign in twice at once.
             known = made or await self._store.by_subject(identity.issuer, identity.subject)
             if known is not None:
                 return known
-        raise AssertionError("there are names without end")
+        raise AssertionError("there is always another name to propose")
 
     async def _free_names(self, wanted: Iterable[str]) -> AsyncIterator[str]:
-        """The best first, without end; somebody else may take them meanwhile."""
+        """Names that are free now, the best first, without end. Another sign-in may take them meanwhile."""
         tried = usernames(wanted)
         while True:
             some = list(itertools.islice(tried, NAMES_AT_ONCE))
@@ -574,16 +592,16 @@ class Accounts:
 
 
 def _changed(user: User, change: UserChange) -> User:
-    said: dict[str, Any] = {
+    values: dict[str, Any] = {
         name: value
         for name in ("is_admin", "is_active", "max_running")
         if not isinstance(value := getattr(change, name), Unchanged)
     }
-    return dataclasses.replace(user, **said)
+    return dataclasses.replace(user, **values)
 
 
 def _told(before: User, after: User, *, has_password: bool) -> dict[str, Any]:
-    """What an audit says of a change: whom it was about, and what is another now. Of a password only that."""
+    """The detail of an audit entry: the user, and the changed fields. For a password only that it changed."""
     changes = {
         name: getattr(after, name)
         for name in ("is_admin", "is_active", "max_running")
@@ -593,16 +611,16 @@ def _told(before: User, after: User, *, has_password: bool) -> dict[str, Any]:
 
 
 def _by_itself(action: str, user: User, came_from: str, detail: dict[str, Any]) -> AuditEntry:
-    """What happened to somebody without anybody's asking for it."""
+    """An audit entry for a change that no caller requested."""
     return AuditEntry(action, username=user.username, user_id=user.id, how="SYSTEM", came_from=came_from, detail=detail)
 
 
 def _not_any_more() -> Refused:
-    return Refused("unauthorized", "this user may not sign in any more; an administrator can change that")
+    return Refused("unauthorized", "this user is deactivated; ask an administrator")
 
 
 def _unknown() -> Refused:
-    return Refused("unauthorized", "this is not known here, or has expired, or was revoked; sign in again")
+    return Refused("unauthorized", "this session or API token is unknown, expired or revoked; sign in again")
 
 
 def _bad_credentials() -> Refused:

@@ -1,4 +1,4 @@
-"""Who is asking, by what right, and from where?"""
+"""The caller of a request: the user, the credential with its scopes, and the address."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,14 +11,14 @@ from torpor.store.user_store import AuditEntry, Credential, User
 
 
 class AuthMethod(StrEnum):
-    """By what somebody is recognised."""
+    """How a caller is authenticated."""
 
     SESSION = "SESSION"
-    """A cookie on the platform."""
+    """A cookie on the platform's host."""
     TOKEN = "TOKEN"  # noqa: S105 - a word, no secret
     """`Authorization: Bearer`."""
     DOOR = "DOOR"
-    """A cookie on one workspace's own host. It opens nothing else."""
+    """A cookie on one workspace's own host. It gives access to that workspace only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,18 +29,18 @@ class Caller:
     scopes: frozenset[Scope]
     label: str
     came_from: str = ""
-    """An address, where one is known."""
+    """The address, where it is known."""
     workspace_id: str | None = None
-    """The one whose door it is."""
+    """For DOOR: the workspace."""
     expires_at: datetime | None = field(default=None, compare=False)
 
     @property
     def is_admin(self) -> bool:
-        """Whether they act as an administrator: one whose token was not made for that does not."""
+        """Whether the caller acts as an administrator. A token without the scope `admin` does not."""
         return self.user.is_admin and Scope.ADMIN in self.scopes
 
     def has_lost(self, now: "Caller") -> bool:
-        """Whether something is taken from this caller who is `now` as the other says; to be given more ends nothing."""
+        """Whether `now`, the same caller read again, lacks a right that this one has. More rights are no loss."""
         same = (self.credential_id, self.user.id, self.user.username, self.workspace_id)
         return (
             same != (now.credential_id, now.user.id, now.user.username, now.workspace_id)
@@ -57,7 +57,7 @@ class Caller:
         workspace: str = "",
         detail: Mapping[str, Any] | None = None,
     ) -> AuditEntry:
-        """The line of the audit log that tells of something this caller did."""
+        """The audit entry for something that this caller did."""
         return AuditEntry(
             action,
             username=self.user.username,
@@ -78,7 +78,7 @@ def to_caller(user: User, credential: Credential, *, came_from: str = "") -> Cal
         user=user,
         how=how,
         credential_id=credential.id,
-        # A scope that a newer version made and this one does not know grants nothing here.
+        # A scope that only a newer version knows gives no right here.
         scopes=frozenset(map(Scope, KNOWN_SCOPES & set(credential.scopes))) if how is AuthMethod.TOKEN else EVERY_SCOPE,
         label=credential.label,
         came_from=came_from,

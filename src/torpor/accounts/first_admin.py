@@ -29,7 +29,7 @@ class FirstAdmin:
         failed = f"administrator {username!r} was not created"
         known = await self._store.by_name(username)
         async with self._store.writing() as writing:
-            # Before anything is read: of two at once one sees the other's administrator.
+            # Locked before the first read, so that of two calls at once the second sees the first one's administrator.
             await writing.hold_registry()
             others = await writing.administrators() - {username}
             if others:
@@ -38,7 +38,7 @@ class FirstAdmin:
             account = made or (await writing.lock_user(known.user.id) if known is not None else None)
             if account is None or not account.user.is_admin or not account.user.is_active:
                 raise Refused(
-                    "name_taken", f"{failed}: there is a user {username!r} already; choose another name", name=username
+                    "name_taken", f"{failed}: there is already a user {username!r}; choose another name", name=username
                 )
             if not account.is_one_time and (account.password is not None or account.is_from_provider):
                 raise _exists(failed, username)
@@ -53,6 +53,6 @@ class FirstAdmin:
 def _exists(failed: str, username: str) -> Refused:
     return Refused(
         "admin_exists",
-        f"{failed}: there is an administrator {username!r}, who can create others (`torpor users create NAME --admin`)",
+        f"{failed}: there is already an administrator {username!r}, who can create others (`torpor users create NAME --admin`)",
         username=username,
     )

@@ -1,7 +1,7 @@
-"""How is an OpenID Connect provider asked, and when is it believed?
+"""Sign users in with an OpenID Connect provider: authorization code with PKCE.
 
-Authorization code with PKCE. Nothing is believed but an ID token that the provider signed, for us, just now, for the very
-browser that set out: its nonce says so.
+Only an ID token is trusted that the provider signed, for this client, recently, and with the nonce of the browser that began
+the sign-in.
 """
 
 import contextlib
@@ -29,12 +29,12 @@ log = structlog.get_logger()
 SCOPE = "openid profile email"
 ANSWERS_WITHIN_S = 10.0
 KNOWN_FOR_S = 3600.0
-"""After so long its description and its keys are read again."""
+"""The provider's metadata and keys are read again after this time."""
 KEYS_AGAIN_S = 30.0
-"""So seldom are they read again before that, whoever comes with what they did not sign."""
+"""Before that, an unknown key makes them be read again at most this often, so that forged tokens cannot cause many reads."""
 LEEWAY_S = 60
 PLACES = ("authorization_endpoint", "jwks_uri", "token_endpoint")
-# Only what a provider signs with a key that is its own: with a shared secret, or with none, whoever knows us could sign.
+# Only asymmetric algorithms: with a shared secret, or without a signature, others could forge tokens.
 SIGNED_BY = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "Ed25519", "EdDSA")
 
 
@@ -58,7 +58,7 @@ class OpenIdProvider:
         return AuthorizationRequest(url, state, nonce, verifier)
 
     async def vouch(self, code: str, *, nonce: str, verifier: str) -> ProviderIdentity:
-        """Whom it vouches for; Refused `sign_in_refused` when it does not."""
+        """The identity that the provider confirms; Refused `sign_in_refused` when it does not."""
         async with self._client() as client:
             metadata = await self._described(client)
             token = await _fetch_token(client, metadata["token_endpoint"], code, verifier)
@@ -67,7 +67,7 @@ class OpenIdProvider:
                 claims = {**await self._profile(client, metadata, claims["sub"]), **claims}
         verified = {str(claims["email"])} if claims.get("email") and claims.get("email_verified") is True else set()
         return ProviderIdentity(
-            # Whether it ends in a slash is nobody's choice twice.
+            # Without the trailing slash, which may be configured differently later.
             issuer=self.options.issuer.rstrip("/"),
             subject=claims["sub"],
             names=(*_names(claims), claims["sub"]),
@@ -77,7 +77,7 @@ class OpenIdProvider:
     async def _proven(
         self, client: Any, metadata: Mapping[str, Any], token: Mapping[str, Any], nonce: str
     ) -> Mapping[str, Any]:
-        """What the ID token claims, once every claim that makes it ours was checked."""
+        """The claims of the ID token, after every claim that ties it to this sign-in is checked."""
         said = metadata.get("id_token_signing_alg_values_supported")
         offered = said if isinstance(said, list) and said else ["RS256"]
         registry = JWSRegistry(algorithms=[one for one in SIGNED_BY if one in offered], strict_check_header=False)
@@ -85,7 +85,7 @@ class OpenIdProvider:
         try:
             decoded = _decoded(id_token, await self._read_keys(client, metadata), registry)
         except (InvalidKeyIdError, BadSignatureError):
-            # It may sign with a new key by now, perhaps one of the same name.
+            # The provider may have a new key by now, perhaps with the same id.
             if self._clock() < self._keys_again_at:
                 raise
             self._keys, self._keys_again_at = None, self._clock() + KEYS_AGAIN_S
@@ -101,11 +101,11 @@ class OpenIdProvider:
         claims = CodeIDToken(decoded.claims, decoded.header, essential, about)
         claims.validate(leeway=LEEWAY_S)
         if not isinstance(claims["sub"], str):
-            raise Refused("sign_in_refused", "the sign-in provider did not say who this is")
+            raise Refused("sign_in_refused", "the sign-in provider sent no valid subject for this user")
         return dict(claims)
 
     async def _profile(self, client: Any, metadata: Mapping[str, Any], subject: str) -> Mapping[str, Any]:
-        """What else it says of this person, where the ID token does not name them."""
+        """More claims about this user, where the ID token has no name."""
         if "userinfo_endpoint" not in metadata:
             return {}
         answer = await client.get(metadata["userinfo_endpoint"])
@@ -120,7 +120,7 @@ class OpenIdProvider:
                 raise Unavailable(f"the sign-in provider calls itself {found.get('issuer')!r}, not {self.options.issuer!r}")
             missing = [name for name in PLACES if not isinstance(found.get(name), str)]
             if missing:
-                raise Unavailable(f"the sign-in provider does not say its {', '.join(missing)}")
+                raise Unavailable(f"the metadata of the sign-in provider lacks {', '.join(missing)}")
             self._metadata, self._keys = (self._clock() + KNOWN_FOR_S, found), None
         return self._metadata[1]
 
@@ -131,7 +131,7 @@ class OpenIdProvider:
 
     @contextlib.asynccontextmanager
     async def _client(self) -> AsyncIterator[Any]:
-        """Foreign errors become ours where they enter."""
+        """Errors of the libraries are translated here."""
         try:
             async with AsyncOAuth2Client(
                 client_id=self.options.client_id,
@@ -144,42 +144,42 @@ class OpenIdProvider:
                 yield client
         except (AuthlibBaseError, JoseError) as error:
             log.warning("sign_in_refused", issuer=self.options.issuer, why=str(error))
-            raise Refused("sign_in_refused", "the sign-in provider did not vouch for you; begin again") from error
+            raise Refused("sign_in_refused", "the sign-in provider did not confirm who you are; sign in again") from error
         except (httpx2.HTTPError, httpx2.InvalidURL, ValueError) as error:
-            raise Unavailable(f"the sign-in provider cannot be asked just now: {type(error).__name__}") from error
+            raise Unavailable(f"the sign-in provider cannot be reached: {type(error).__name__}; try again later") from error
 
 
 async def _fetch_token(client: Any, url: str, code: str, verifier: str) -> Mapping[str, Any]:
     try:
         token = await client.fetch_token(url, grant_type="authorization_code", code=code, code_verifier=verifier)
     except (TypeError, AttributeError, KeyError) as error:
-        # The library takes any answer for an object.
-        raise Unavailable("the sign-in provider answers with something else than a token") from error
+        # The library expects an object and does not check it.
+        raise Unavailable("the sign-in provider's response is not a token") from error
     if not isinstance(token, dict):
-        raise Unavailable("the sign-in provider answers with something else than a token")
+        raise Unavailable("the sign-in provider's response is not a token")
     return token
 
 
 def _to_keys(found: Mapping[str, Any]) -> KeySet:
-    """Those that can be used; a provider may have others."""
+    """The keys that can be used; a provider may publish others."""
     listed = found.get("keys")
     keys: list[Key] = []
     for one in listed if isinstance(listed, list) else ():
         with contextlib.suppress(JoseError, ValueError, TypeError, KeyError, AttributeError):
             keys.append(import_key(one))
     if not keys:
-        raise Unavailable("the sign-in provider publishes no key that could be used")
+        raise Unavailable("the sign-in provider publishes no usable key")
     return KeySet(keys)
 
 
 def _decoded(id_token: str, keys: KeySet, registry: JWSRegistry) -> jwt.Token:
-    """What one of these has signed."""
+    """The token, if one of these keys signed it."""
     try:
         return jwt.decode(id_token, keys, registry=registry)
     except InvalidKeyIdError:
         if extract_compact(id_token.encode()).headers().get("kid"):
             raise
-    # It does not say which: whichever it is.
+    # The token names no key: try each.
     for key in keys:
         with contextlib.suppress(JoseError, ValueError):
             return jwt.decode(id_token, key, registry=registry)
@@ -191,12 +191,12 @@ async def _get(client: Any, url: str) -> Mapping[str, Any]:
     answer.raise_for_status()
     found = answer.json()
     if not isinstance(found, dict):
-        raise Unavailable(f"the sign-in provider answers {url} with something else than an object")
+        raise Unavailable(f"the sign-in provider's response to {url} is not a JSON object")
     return found
 
 
 def _names(claims: Mapping[str, Any]) -> tuple[str, ...]:
-    """What this person may like to be called, the best first."""
+    """Proposals for the user name, the best first."""
     email = claims.get("email")
     said = (claims.get("preferred_username"), email.partition("@")[0] if isinstance(email, str) else None)
     return tuple(name.partition("@")[0] for name in said if isinstance(name, str) and name)

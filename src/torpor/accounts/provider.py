@@ -1,4 +1,4 @@
-"""With whom may people sign in besides us, and what is such a provider asked?"""
+"""The interface of a sign-in provider (OpenID Connect), and its options."""
 
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -8,7 +8,7 @@ from torpor.accounts.accounts import ProviderIdentity
 
 @dataclass(frozen=True, slots=True)
 class AuthorizationRequest:
-    """Where a browser is sent, and what it must keep until it comes back."""
+    """The address to which a browser is sent, and what it must keep until it returns."""
 
     url: str
     state: str
@@ -22,13 +22,13 @@ class ProviderOptions:
     client_id: str
     client_secret: str = field(repr=False)
     redirect_uri: str
-    """Where it sends browsers back to."""
+    """The address to which the provider sends browsers back."""
     name: str
-    """What the button says."""
+    """The label of the sign-in button."""
     admins: frozenset[str] = frozenset()
-    """Subjects, or e-mail addresses that the provider has verified. Names that people choose for themselves prove nothing.
+    """Subjects, or e-mail addresses that the provider has verified. Names that users can choose themselves are no proof.
 
-    Whoever is named here is an administrator from each sign-in on, also if an administrator has decided otherwise meanwhile.
+    These users become administrators at each sign-in, even if an administrator has removed that right meanwhile.
     """
 
 
@@ -37,16 +37,16 @@ class Provider(Protocol):
     def options(self) -> ProviderOptions: ...
 
     async def begin(self) -> AuthorizationRequest:
-        """Unavailable when it cannot be asked."""
+        """Unavailable when the provider cannot be asked."""
         ...
 
     async def vouch(self, code: str, *, nonce: str, verifier: str) -> ProviderIdentity:
-        """Whom it vouches for; Refused `sign_in_refused` when it does not."""
+        """The identity that the provider confirms; Refused `sign_in_refused` when it does not."""
         ...
 
 
 def open_provider(options: ProviderOptions) -> Provider:
-    # It takes longer to load than everything else about people, and most installations have none.
+    # Imported here because it takes longer to load than the rest of this package, and most installations have no provider.
     from torpor.accounts.openid import OpenIdProvider
 
     return OpenIdProvider(options)

@@ -1,9 +1,9 @@
-"""What does a secret look like, and what of it is kept?"""
+"""Create secrets, and compute the digest that is stored in their place."""
 
 import hashlib
 import secrets
 
-TOKEN_PREFIX = "torpor_"  # noqa: S105 - a mark by which leaked tokens are found, no secret
+from torpor.domain.access import TOKEN_PREFIX
 
 
 def new_token() -> str:
@@ -11,5 +11,5 @@ def new_token() -> str:
 
 
 def digest(secret: str) -> bytes:
-    """What is stored of it: it has more than enough chance in it to need no salt and no slow hash."""
+    """What is stored. The secret is random enough that it needs no salt and no slow hash."""
     return hashlib.sha256(secret.encode()).digest()

@@ -1,1 +1,1 @@
-"""What programs touch: JSON over HTTP."""
+"""The HTTP API: the route table, the access rule of each route, JSON in and out, event streams."""

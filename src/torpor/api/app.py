@@ -1,7 +1,6 @@
-"""Which calls are there?
+"""Assemble the API: routes, middleware and pages.
 
-The whole app, put together. Who may make each call stands in `route_access`; what may be wished is decided in
-`torpor.service.wishes`.
+`route_access` states who may make each call; `torpor.service.wishes` decides which requests are accepted.
 """
 
 from collections.abc import Awaitable, Callable
@@ -24,40 +23,42 @@ from torpor.api.events import EventSources, event_routes
 from torpor.api.exec_stream import exec_routes
 from torpor.api.gc import GcSources, gc_routes
 from torpor.api.headers import SecurityHeaders
-from torpor.api.installation import confinement_routes
+from torpor.api.installation import installation_routes
 from torpor.api.leases import lease_routes
+from torpor.api.notices import no_such_page
 from torpor.api.oidc import oidc_routes
 from torpor.api.openapi import describe_openapi
 from torpor.api.reference import reference_page
-from torpor.api.refusals import is_for_a_person, no_such_page, problem, translate_refusals
+from torpor.api.refusals import is_for_a_person, problem, translate_refusals
 from torpor.api.route_access import V1, RuleCheck
-from torpor.api.sessions import session_routes
+from torpor.api.sessions import session_routes, sign_in_link_routes
 from torpor.api.shares import share_routes
 from torpor.api.shell import shell_routes
 from torpor.api.sign_in_grant import sign_in_grant_routes
-from torpor.api.sign_in_link import sign_in_link_routes
 from torpor.api.tokens import token_routes
+from torpor.api.usage import usage_routes
 from torpor.api.users import user_routes
 from torpor.api.workspaces import workspace_routes
 from torpor.dashboard.assets import FILES, HEADERS, PAGES, asset
 from torpor.domain.hostnames import Hosts
-from torpor.ports import Runtime
+from torpor.ports import Runtime, UsageSeries
 from torpor.service.wishes import Wishes
 
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """What `/health/ready` and `/health/coordinator` ask."""
+    """What `/health/ready` and `/health/coordinator` answer with."""
 
     ready: Callable[[], Awaitable[dict[str, Any]]]
     coordinator: Callable[[], Awaitable[dict[str, Any]]]
 
 
 class PlatformApp(FastAPI):
-    """Says what every answer says also where something broke: the framework tells that outside of all middleware."""
+    """Adds the security headers to the answers about unexpected errors, too. The framework sends those outside of all
+    middleware."""
 
-    def __init__(self, *, hosts: Hosts, **said: Any) -> None:
-        super().__init__(**said)
+    def __init__(self, *, hosts: Hosts, **options: Any) -> None:
+        super().__init__(**options)
         self._hosts = hosts
 
     def build_middleware_stack(self) -> ASGIApp:
@@ -73,9 +74,10 @@ def make_app(
     hosts: Hosts,
     events: EventSources,
     gc: GcSources,
+    usage: UsageSeries,
     provider: Provider | None = None,
 ) -> FastAPI:
-    """`provider`: somebody else that people may sign in with."""
+    """`provider`: an OpenID Connect provider that users may sign in with."""
     ruled = RuleCheck()
     app = PlatformApp(
         hosts=hosts,
@@ -86,7 +88,7 @@ def make_app(
         redoc_url=None,
         dependencies=[Depends(ruled)],
     )
-    app.state.door = door = Authenticator(accounts, hosts)
+    app.state.authenticator = authenticator = Authenticator(accounts, hosts)
     app.add_middleware(BodyLimitMiddleware, guard=ruled)
     translate_refusals(app)
     for router in (
@@ -97,11 +99,12 @@ def make_app(
         shell_routes(wishes, runtime, accounts, events.feed),
         exec_routes(wishes, runtime, accounts, events.feed),
         event_routes(events, wishes, accounts, hosts=hosts),
+        usage_routes(wishes, usage),
         lease_routes(wishes),
         share_routes(wishes),
         audit_routes(wishes),
         gc_routes(gc, wishes),
-        confinement_routes(wishes),
+        installation_routes(wishes),
     ):
         app.include_router(router, prefix=V1)
     app.include_router(_health(health))
@@ -111,12 +114,12 @@ def make_app(
         app.include_router(oidc_routes(accounts, provider))
     app.include_router(_pages(lambda: app.openapi()))
     ruled.learn(app)
-    app.openapi = cache(lambda: describe_openapi(app, cookie=door.cookie))  # type: ignore[method-assign]
+    app.openapi = cache(lambda: describe_openapi(app, cookie=authenticator.cookie))  # type: ignore[method-assign]
     return app
 
 
 def make_health_app(health: Health) -> FastAPI:
-    """For a process that serves nothing else."""
+    """For a process that serves only its health and its metrics."""
     app = FastAPI(title="Torpor", version=__version__, openapi_url=None, docs_url=None, redoc_url=None)
     translate_refusals(app)
     app.include_router(_health(health))
@@ -130,7 +133,7 @@ def _health(health: Health) -> APIRouter:
     async def alive() -> dict[str, str]:
         return {"status": "alive"}
 
-    @router.get("/health/ready", responses={503: {"description": "Something is missing; the answer says what."}})
+    @router.get("/health/ready", responses={503: {"description": "Not ready; the response lists what is missing."}})
     async def ready() -> JSONResponse:
         answer = await health.ready()
         return JSONResponse(answer, 200 if answer["ready"] else 503)
@@ -140,7 +143,7 @@ def _health(health: Health) -> APIRouter:
         return await health.coordinator()
 
     @router.get("/metrics", response_class=PlainTextResponse)
-    async def told() -> Response:
+    async def read_metrics() -> Response:
         return Response(generate_latest(metrics.REGISTRY), media_type=CONTENT_TYPE_LATEST)
 
     return router

@@ -1,4 +1,4 @@
-"""Who did what, when, and from where?"""
+"""Read the audit log."""
 
 from typing import Annotated
 
@@ -18,10 +18,10 @@ def audit_routes(wishes: Wishes) -> APIRouter:
         limit: Annotated[int, Query(ge=1, le=1000)] = 100,
         cursor: str | None = None,
         username: wire.Text | None = None,
-        workspace: Annotated[wire.Text | None, Query(description="Its id, or the name it had.")] = None,
+        workspace: Annotated[wire.Text | None, Query(description="The workspace's id, or the name it had.")] = None,
     ) -> wire.AuditPage:
-        """The latest first. Administrators see everything; others what they did, and what was done to what they own."""
-        page = await wishes.audited(
+        """Newest first. Administrators see all entries; other users see their own and those about workspaces that they own."""
+        page = await wishes.audit.page(
             caller, username=username, workspace=workspace, before=wire.lines_before(cursor), limit=limit
         )
         next_cursor = wire.to_cursor((page.next_before,)) if page.next_before is not None else None

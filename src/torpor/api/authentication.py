@@ -1,7 +1,7 @@
-"""Who is at the door of the API, and may they come in?
+"""Authenticate the callers of the API.
 
-Programs bring `Authorization: Bearer`; browsers a session cookie, which allows changes only from our own pages. Whoever makes
-the app says where that is: `app.state.door = Door(accounts, hosts)`.
+Programs send `Authorization: Bearer`; browsers send a session cookie, which allows changes only from the platform's own pages.
+The app holds the authenticator: `app.state.authenticator = Authenticator(accounts, hosts)`.
 """
 
 import ipaddress
@@ -14,11 +14,11 @@ from starlette.requests import HTTPConnection
 from starlette.responses import Response
 
 from torpor.accounts import Accounts, AuthMethod, Caller
+from torpor.domain.access import LONGEST_TOKEN
 from torpor.domain.errors import Refused
 from torpor.domain.hostnames import LOOPBACK, Hosts
 
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
-LONGEST_TOKEN = 512
 DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
@@ -34,13 +34,13 @@ class Authenticator:
     async def recognise(self, connection: HTTPConnection) -> Caller:
         token, how = self._shown(connection)
         caller = await self.accounts.recognise(token, came_from=client_address(connection))
-        # A session's secret is no token for programs, and a workspace's door opens nothing here.
+        # A session's secret is not accepted as an API token, and a workspace's cookie is not accepted here.
         if caller.how is not how:
-            raise Refused("unauthorized", f"this is no {how.lower()}; sign in, or send Authorization: Bearer TOKEN")
+            raise Refused("unauthorized", f"this is not a valid {how.lower()}; sign in, or send Authorization: Bearer TOKEN")
         return caller
 
     async def session(self, connection: HTTPConnection) -> Caller | None:
-        """The browser's session, for pages that anybody may ask for; None: nobody is signed in there."""
+        """The browser's session, for pages that need no sign-in; None: the browser is not signed in."""
         cookie = connection.cookies.get(self.cookie)
         if not cookie:
             return None
@@ -51,20 +51,20 @@ class Authenticator:
         return caller if caller.how is AuthMethod.SESSION else None
 
     def refuse_cross_site(self, connection: HTTPConnection) -> None:
-        """A cookie travels with requests that other sites make, a workspace's own pages among them. For changes and for sockets
-        the Origin must be ours; for looking it is enough that a browser does not say otherwise."""
+        """Browsers send the cookie with requests from other sites, too, and a workspace's pages are such a site. Changes and
+        WebSockets need the platform's own Origin; reads are refused only if the browser reports another site."""
         is_socket = connection.scope["type"] == "websocket"
         is_safe = not is_socket and connection.scope["method"] in SAFE
         origin = connection.headers.get("origin")
         if origin is not None and not is_safe:
             if not is_own_origin(origin, self.hosts):
-                raise Refused("cross_site", f"a request from {origin} may not act as the user signed in here")
-        # A browser always says where a socket comes from; for the rest there are some that say it in another way.
+                raise Refused("cross_site", f"a request from {origin} may not act as the signed-in user")
+        # Browsers always send Origin with a WebSocket; for other requests some send only Sec-Fetch-Site.
         elif is_socket or connection.headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
             raise Refused("cross_site", "a request from another site may not act as the signed-in user")
 
     def let_in(self, response: Response, token: str) -> None:
-        """This browser is signed in from now on."""
+        """Set the session cookie: the browser is signed in from now on."""
         response.set_cookie(
             self.cookie,
             token,
@@ -83,7 +83,7 @@ class Authenticator:
         if header is not None:
             scheme, _, token = header.partition(" ")
             if scheme.lower() != "bearer" or not token.strip():
-                raise Refused("unauthorized", "the Authorization header must read: Bearer TOKEN")
+                raise Refused("unauthorized", "the Authorization header must have the form: Bearer TOKEN")
             return token.strip()[:LONGEST_TOKEN], AuthMethod.TOKEN
         cookie = connection.cookies.get(self.cookie)
         if not cookie:
@@ -93,16 +93,16 @@ class Authenticator:
 
 
 def is_own_origin(origin: str, hosts: Hosts) -> bool:
-    """Whether a page of the platform itself says so. Where that is on the loopback, its other names are good as well."""
+    """Whether this is the platform's own origin. On the loopback, each of its names is accepted."""
     try:
-        said, ours = _origin(origin), _origin(hosts.base_url)
+        theirs, ours = _origin(origin), _origin(hosts.base_url)
     except ValueError:
         return False
-    return said == ours or (said[::2] == ours[::2] and {said[1], ours[1]} <= LOOPBACK)
+    return theirs == ours or (theirs[::2] == ours[::2] and {theirs[1], ours[1]} <= LOOPBACK)
 
 
 def _origin(text: str) -> tuple[str, str, int]:
-    """Scheme, host and port; ValueError for what is none of ours to compare."""
+    """Scheme, host and port; ValueError for a text that is no HTTP origin."""
     parts = urlsplit(text)
     if parts.scheme not in DEFAULT_PORTS or not parts.hostname or parts.username is not None or parts.path or parts.query:
         raise ValueError(text)
@@ -111,9 +111,9 @@ def _origin(text: str) -> tuple[str, str, int]:
 
 
 def client_address(connection: HTTPConnection) -> str:
-    """The address the front was asked from: the front says it last, and lets nobody else say it. Empty where nobody does."""
-    said = connection.headers.getlist("x-forwarded-for")
-    last = said[-1].rpartition(",")[2].strip() if said else connection.client.host if connection.client else ""
+    """The client's address as the front reports it: the last one in X-Forwarded-For. Empty where it is not known."""
+    forwarded = connection.headers.getlist("x-forwarded-for")
+    last = forwarded[-1].rpartition(",")[2].strip() if forwarded else connection.client.host if connection.client else ""
     try:
         return str(ipaddress.ip_address(last.strip("[]")))
     except ValueError:
@@ -124,16 +124,16 @@ def user_agent(connection: HTTPConnection) -> str:
     return connection.headers.get("user-agent", "")
 
 
-def door_of(connection: HTTPConnection) -> Authenticator:
-    door: Authenticator = connection.app.state.door
-    return door
+def authenticator_of(connection: HTTPConnection) -> Authenticator:
+    authenticator: Authenticator = connection.app.state.authenticator
+    return authenticator
 
 
 async def current_caller(connection: HTTPConnection) -> Caller:
-    """Who makes this call; looked up once, by whoever wants to know first."""
+    """The caller of this request, looked up once."""
     known: Caller | None = getattr(connection.state, "caller", None)
     if known is None:
-        known = connection.state.caller = await door_of(connection).recognise(connection)
+        known = connection.state.caller = await authenticator_of(connection).recognise(connection)
     return known
 
 

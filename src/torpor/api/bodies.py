@@ -1,4 +1,4 @@
-"""Decide how long the body of a call may be, how long it may take, how much there may be to parse, and from whom it is read.
+"""Limit the body of a call: its length, the time it may take, how much there is to parse, and who may send one.
 
 A call is authenticated before its body is read, because reading and parsing it costs the loop that carries everything else.
 Parsing in a thread would not help: the parser holds the interpreter's lock until it is done. What makes a body expensive is not
@@ -23,11 +23,11 @@ from torpor.domain.errors import Refused, Unavailable
 
 LONGEST_BYTES = 64 * 2**10
 LONGEST_SIGN_IN_BYTES = 8 * 2**10
-"""Anyone may send one."""
+"""Clients may send one without signing in."""
 LONGEST_EXEC_BYTES = 2 * 2**20
-"""It carries the command's input."""
+"""It contains the command's input."""
 WITHIN_S = 20.0
-"""From the first byte that is asked for to the last one."""
+"""From the first read to the last byte."""
 MOST_STRUCTURE_BYTES = 2048
 """Outside of strings and without spaces: brackets, commas, colons, numbers. A command of 1,000 words has 1,012."""
 MOST_ESCAPES = LONGEST_BYTES // 2
@@ -38,7 +38,7 @@ Guard = Callable[[HTTPConnection], Awaitable[None]]
 
 
 class BodyLimitMiddleware:
-    """Around the whole app, in plain ASGI. A body that says that it is too long is refused before any of it is read."""
+    """ASGI middleware around the whole app. A body whose Content-Length is too long is refused before it is read."""
 
     def __init__(self, app: ASGIApp, guard: Guard) -> None:
         self._app = app
@@ -79,7 +79,7 @@ class _Body:
             async with asyncio.timeout_at(self._until):
                 message = await self._receive()
         except TimeoutError:
-            raise HTTPException(408, f"the body of a call must arrive within {WITHIN_S:g} s") from None
+            raise HTTPException(408, f"the request body must arrive within {WITHIN_S:g} s") from None
         part = message.get("body", b"")
         self._read_bytes += len(part)
         if self._read_bytes > self._longest:
@@ -96,7 +96,7 @@ class _Body:
         try:
             await self._guard(HTTPConnection(self._scope))
         except (Refused, Unavailable) as error:
-            # The framework takes other errors while it reads for a broken body; `refusals` answers with the cause.
+            # The framework would report another error during a read as a broken body; `refusals` answers with the cause.
             raise HTTPException(401) from error
 
 
@@ -109,15 +109,15 @@ def max_body_bytes(path: str) -> int:
 def body_fault(body: bytes) -> str | None:
     """Why a body is refused without parsing it; None: parsing it takes a few milliseconds at most."""
     if json.detect_encoding(body) != "utf-8":
-        return "the body of a call is JSON in UTF-8"
+        return "the request body must be JSON in UTF-8"
     if b"\\" in body:
         if body.count(b"\\") > MOST_ESCAPES:
-            return f"the strings in the body of a call have at most {MOST_ESCAPES} escape sequences"
+            return f"the strings in the request body can have at most {MOST_ESCAPES} escape sequences"
         body = body.replace(b"\\\\", b"").replace(b'\\"', b"")
-    # More strings than that have more than the allowed number of separators between them, or are no JSON.
+    # A body with more strings than this has more separators than allowed, or is not JSON.
     outside = b"".join(body.split(b'"', 2 * MOST_STRUCTURE_BYTES + 4)[::2])
     if len(outside.translate(None, _SPACE)) > MOST_STRUCTURE_BYTES:
-        return f"the body of a call has at most {MOST_STRUCTURE_BYTES} bytes outside of strings (brackets, commas, numbers)"
+        return f"the request body can have at most {MOST_STRUCTURE_BYTES} bytes outside of strings (brackets, commas, numbers)"
     return None
 
 
@@ -125,9 +125,9 @@ _SPACE = b" \t\r\n"
 
 
 def _too_long(longest: int) -> str:
-    return f"the body of this call has at most {longest} bytes"
+    return f"the request body is too large; at most {longest} bytes are allowed"
 
 
 def _content_length(scope: Scope) -> int:
-    """Servers let nothing else through than a number."""
+    """The server has checked that it is a number."""
     return max((int(value) for name, value in scope["headers"] if name == b"content-length"), default=0)

@@ -1,8 +1,7 @@
-"""Who hears of a change, in which order, and what becomes of those who do not keep up?
+"""Deliver each event to the streams that may see it, in order.
 
-One task for the process follows the bus and hands each event, encoded once, to the streams that may see it. The bus may lose
-and repeat; ids have no holes, so a gap shows, and what is missing is read from the database. A stream that lets too much wait
-is ended: its client comes again and says where it was.
+One task in each process follows the bus and gives each event, encoded once, to the streams. Events that the bus lost are read
+from the database. A stream with too many waiting events is ended: its client reconnects and sends the id of its last event.
 """
 
 import asyncio
@@ -16,22 +15,23 @@ import structlog
 
 from torpor import metrics
 from torpor.domain.errors import Unavailable
-from torpor.domain.events import OF_ANY_WORKSPACE, EventKind, EventMessage, from_message
+from torpor.domain.events import EventKind, EventMessage
 from torpor.domain.records import Workspace
 from torpor.loops import Loop, run_until_first_ends
 from torpor.ports import Feed
+from torpor.service.event_subscription import EventSubscription, has_gap
 from torpor.store.events import ALL, EventFilter, EventStore, WorkspaceSnapshot, event_messages
 
 log = structlog.get_logger()
 
-# Often enough that nobody waits long while the bus is out; one small statement for the whole process.
+# Short, so that clients do not wait long while the bus is out. It costs one small statement for the whole process.
 POLL_S = 2.0
 RETRY_S = 1.0
 WARN_EVERY_S = 60.0
 PAGE = 500
 STREAM_HOLDS = 256
 STREAM_HOLDS_BYTES = 4 * 2**20
-# So many are handed out before the streams get their turn to send: one that keeps up never overflows.
+# So many events are delivered before the streams get time to send, so that a stream that keeps up never overflows.
 AT_ONCE = 32
 INBOX_HOLDS_BYTES = 32 * 2**20
 EVERYTHING = "everything"
@@ -43,7 +43,7 @@ def frame(body: Mapping[str, Any]) -> bytes:
 
 
 async def split_into_chunks(bodies: Iterable[Mapping[str, Any]]) -> AsyncIterator[bytes]:
-    """Framed, so many at once that the others get their turn in between."""
+    """Frame the events in chunks, with a pause after each in which other tasks run."""
     part: list[bytes] = []
     for body in bodies:
         part.append(frame(body))
@@ -56,11 +56,11 @@ async def split_into_chunks(bodies: Iterable[Mapping[str, Any]]) -> AsyncIterato
 
 
 class EventStream:
-    """What waits to be sent to one client, in order, once it has caught up."""
+    """The events that wait to be sent to one client, in order, once the stream has caught up."""
 
     def __init__(self, username: str = "") -> None:
         self.username = username
-        """Who follows."""
+        """The user who follows."""
         self.is_ended = False
         self._reached: int | None = None
         self._shown: dict[str, int] = {}
@@ -70,11 +70,11 @@ class EventStream:
         self._on_end: list[Callable[[], object]] = []
 
     def go_live(self, *, after: int) -> None:
-        """Everything up to this event was sent."""
+        """All events up to this one are sent."""
         self._reached = after
 
     def show(self, shown: WorkspaceSnapshot) -> Workspace:
-        """It is told how this one stands. What led there may still come as an event, and is no news then."""
+        """The client gets this state. Events that led to it may still arrive, and are then skipped."""
         if shown.seq:
             self._shown[shown.workspace.id] = shown.seq
         return shown.workspace
@@ -82,7 +82,7 @@ class EventStream:
     def is_news(self, told: EventMessage) -> bool:
         if told.seq <= self._shown.get(told.workspace_id, 0):
             return False
-        # From here on everything is.
+        # All later events are news.
         self._shown.pop(told.workspace_id, None)
         return True
 
@@ -100,7 +100,7 @@ class EventStream:
             self._changed.set()
 
     def end(self) -> None:
-        """From anywhere, at any time: nothing more is sent."""
+        """No more events are sent. May be called at any time."""
         self.is_ended = True
         self._take()
         self._changed.set()
@@ -111,7 +111,7 @@ class EventStream:
         self._on_end.append(do)
 
     async def next(self, *, within_s: float) -> bytes:
-        """All that waits, as soon as something does; nothing when time is up or the stream has ended."""
+        """All waiting events, as soon as there is one; empty when the time is over or the stream has ended."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(within_s):
                 await self._changed.wait()
@@ -142,15 +142,14 @@ def _followed(sight: EventFilter) -> str:
 class EventFeed:
     def __init__(self, store: EventStore, feed: Feed, *, encode: Callable[[Workspace], Mapping[str, Any]]) -> None:
         self._store = store
-        self._feed = feed
+        self._subscription = EventSubscription(feed, self._received, self._missed)
         self._encode = encode
         self._cursor: int | None = None
-        """Everything up to this event was handed out; None: it is not known yet where we stand."""
-        self._installation: str | None = None
+        """All events up to this one are delivered; None: the position is not known yet."""
         self._streams: dict[str, set[EventStream]] = {}
-        """By whom or what they follow (`_of_workspace`, `_of_user`, `EVERYTHING`)."""
+        """The streams of each workspace (`_of_workspace`), of each user (`_of_user`), and of all events (`EVERYTHING`)."""
         self._guests: dict[str, dict[asyncio.Event, str]] = {}
-        """What wakes those who are served by a workspace in another way, by workspace, and who each of them is."""
+        """For shells and commands, by workspace: the event to set, and the user."""
         self._inbox: deque[EventMessage] = deque()
         self._inbox_bytes = 0
         self._has_gap = True
@@ -164,12 +163,12 @@ class EventFeed:
     @property
     def cursor(self) -> int:
         if self._cursor is None:
-            raise Unavailable("events cannot be followed just now")
+            raise Unavailable("event streams are not available now; try again")
         return self._cursor
 
     @contextlib.contextmanager
     def open(self, sight: EventFilter, stream: EventStream) -> Iterator[None]:
-        """From here on it is counted and can be ended; what it hears begins where it goes live."""
+        """Count the stream, and end it when its user loses access. It gets events from `go_live` on."""
         followed = _followed(sight)
         among = self._streams.setdefault(followed, set())
         among.add(stream)
@@ -184,7 +183,7 @@ class EventFeed:
 
     @contextlib.contextmanager
     def news_for(self, username: str, workspace_id: str) -> Iterator[asyncio.Event]:
-        """Set when this workspace may have been taken from this user, or is stopped soon; and at first."""
+        """An event that is set when this user may have lost access to the workspace, when it is stopped soon, and at first."""
         news = asyncio.Event()
         news.set()
         among = self._guests.setdefault(workspace_id, {})
@@ -197,32 +196,22 @@ class EventFeed:
                 del self._guests[workspace_id]
 
     async def run(self) -> None:
-        """Until cancelled; then every stream ends."""
+        """Run until cancelled; then every stream ends."""
         try:
             await run_until_first_ends(
                 Loop("event-feed", self._turn, interval_s=POLL_S, retry_s=RETRY_S, wake=self._wake).run(),
-                self._feed.listen(OF_ANY_WORKSPACE, self._heard, self._missed, name="event-messages"),
+                self._subscription.listen(name="event-messages"),
             )
         finally:
             self._cursor = None
             self._end_all()
 
-    def _heard(self, _channel: str, message: bytes) -> None:
-        if self._installation is None:
-            self._missed()
-            return
-        try:
-            told = from_message(message, self._installation)
-        except ValueError:
-            log.warning("event_not_understood", length=len(message))
-            return
-        if told is None:
-            return
+    def _received(self, told: EventMessage, size: int) -> None:
         if self._inbox_bytes >= INBOX_HOLDS_BYTES:
             self._empty_inbox()
             self._has_gap = True
         self._inbox.append(told)
-        self._inbox_bytes += len(message)
+        self._inbox_bytes += size
         self._wake.set()
 
     def _missed(self) -> None:
@@ -231,20 +220,20 @@ class EventFeed:
 
     async def _turn(self) -> None:
         if not self._inbox and not self._has_gap:
-            # It was quiet for a whole interval.
+            # No message arrived in a whole interval.
             self._has_gap = True
             await self._warn()
         await self._follow()
 
     async def _follow(self) -> None:
-        """Everything that is known of by now."""
+        """Deliver all events that are known now."""
         try:
             if self._cursor is None:
                 newest = await self._store.newest()
-                self._cursor, self._installation = newest.last_id, newest.installation
+                self._cursor, self._subscription.installation = newest.last_id, newest.installation
             await self._hand_out_inbox()
             if self._has_gap:
-                # Before it is read: what comes meanwhile is a new one.
+                # Cleared before the read: a gap that is found meanwhile is a new one.
                 self._has_gap = False
                 await self._catch_up(self._cursor)
         except BaseException:
@@ -255,8 +244,8 @@ class EventFeed:
         handed_out = 0
         while self._inbox:
             told = self._inbox.popleft()
-            if told.after > self.cursor:
-                # Read from the database up to here and beyond: what is left in the inbox is in there as well.
+            if has_gap(told, after=self.cursor):
+                # The rest of the inbox is read from the database, too.
                 self._empty_inbox()
                 self._has_gap = True
                 return
@@ -273,7 +262,7 @@ class EventFeed:
     async def _catch_up(self, cursor: int) -> None:
         later = await self._store.after(cursor, ALL, limit=PAGE)
         if later.is_lost_to(cursor):
-            # Away for longer than events are kept, or the database is an older one: whoever follows must begin anew.
+            # The gap is older than the stored events, or the database was restored from a backup: all clients must start again.
             log.warning("events_begun_anew", cursor=cursor, pruned_id=later.pruned_id, last_id=later.last_id)
             self._cursor = later.last_id
             self._end_all()
@@ -299,11 +288,11 @@ class EventFeed:
             for stream in self._streams.get(followed, ()):
                 framed = framed or frame(told.body)
                 stream.offer(told, framed)
-        # Last: what could not be handed out is read from the database.
+        # Moved last: an event whose delivery fails is read from the database.
         self._cursor = told.id
 
     def _end_unshared(self, told: EventMessage) -> None:
-        """It is no longer theirs to see. They come again, and are told what is."""
+        """End the streams of users who lost access. Their clients reconnect and get what they may still see."""
         for news, username in self._guests.get(told.workspace_id, {}).items():
             if username in told.unshared:
                 news.set()
@@ -315,7 +304,7 @@ class EventFeed:
                 stream.end()
 
     async def _warn(self) -> None:
-        """It is quiet. Whether nothing happens, or nobody leads who would give ids to what does, only the database knows."""
+        """Log a warning if the database has many events without an id: no leader may be there to number them."""
         now = asyncio.get_running_loop().time()
         if now >= self._warn_at:
             self._warn_at = now + WARN_EVERY_S
@@ -325,6 +314,6 @@ class EventFeed:
     def _end_all(self) -> None:
         for stream in [one for among in self._streams.values() for one in among]:
             stream.end()
-        # What was missed may have been just that.
+        # The missed events may include a loss of access.
         for news in [one for among in self._guests.values() for one in among]:
             news.set()

@@ -1,8 +1,8 @@
-"""How does somebody follow what changes?
+"""Stream changes of workspaces to clients as `text/event-stream`.
 
-`text/event-stream`: first what was missed or how it stands, read from the database at the client's own pace, then what happens,
-from the feed. Between the two there is neither a hole nor anything twice: a stream goes live in the very moment in which it has
-caught up with the feed. No stream holds a database connection.
+A stream first sends the missed events or the current state, read from the database as fast as the client reads, then new events
+from the feed. No event is missing or repeated in between: a stream goes live in the moment in which it has caught up with the
+feed. No stream keeps a database connection.
 """
 
 import asyncio
@@ -19,10 +19,10 @@ from fastapi.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from torpor.accounts import Accounts, Caller
+from torpor.accounts.access_watch import wait_until_refused
 from torpor.api import wire
 from torpor.api.authentication import Asking
 from torpor.api.event_fanout import PAGE, EventFeed, EventStream, frame, split_into_chunks
-from torpor.api.staying import until_refused
 from torpor.domain.errors import Refused, Unavailable
 from torpor.domain.events import BEGINNING, EventKind, event_body
 from torpor.domain.hostnames import Hosts
@@ -34,11 +34,11 @@ from torpor.store.user_store import User
 
 log = structlog.get_logger()
 
-# Many come back at once when a server was restarted; the other calls need the database as well.
+# After a restart many clients reconnect at once, and the other calls need the database, too.
 READING_AT_ONCE = 4
-# Whoever does not take the last bytes of a stream that has ended in this time is cut off.
+# A client that does not read the last bytes of an ended stream in this time is disconnected.
 LINGER_S = 1.0
-# Of one user, in this process: tabs and programs, and those that were cut off and not missed yet.
+# Of one user, in this process: tabs, programs, and lost connections that were not noticed yet.
 STREAMS_PER_USER = 100
 RETRY_AFTER_S = 30
 _ID = re.compile(r"[0-9]{1,18}", re.ASCII)
@@ -47,7 +47,7 @@ HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 
 class EventStreamResponse(StreamingResponse):
-    """A stream that ends at once when its client is gone, and whenever it is told to, even while nobody takes its bytes."""
+    """A stream that ends at once when its client disconnects or `until_ended` returns, even while the client reads no bytes."""
 
     media_type = "text/event-stream"
 
@@ -59,7 +59,7 @@ class EventStreamResponse(StreamingResponse):
         until_ended: Callable[[], Awaitable[None]],
         on_end: Callable[[], None],
     ) -> None:
-        """`until_ended` returns once nothing may be sent any more."""
+        """`until_ended` returns once the caller has lost the right to the stream."""
         super().__init__(parts, headers=HEADERS)
         self._parts = parts
         self._stream = stream
@@ -114,7 +114,7 @@ def event_routes(events: EventSources, wishes: Wishes, accounts: Accounts, *, ho
 
     @router.get("/events", status_code=200, response_class=EventStreamResponse, responses=described)
     async def follow_all(caller: Asking, since: Since = None, since_too: SinceToo = None) -> StreamingResponse:
-        """Everything that the caller may see."""
+        """Events of all workspaces that you may see."""
         sight = ALL if caller.is_admin else EventFilter(owner_id=caller.user.id, username=caller.user.username)
         return await followed.by(caller, sight, _event_id(since or since_too))
 
@@ -127,23 +127,23 @@ def event_routes(events: EventSources, wishes: Wishes, accounts: Accounts, *, ho
     return router
 
 
-def _event_id(said: str | None) -> int | None:
-    if not said:
+def _event_id(text: str | None) -> int | None:
+    if not text:
         return None
-    if not _ID.fullmatch(said):
-        raise Refused("bad_event_id", f"{said!r} is not the id of an event that this API gave out")
-    return int(said)
+    if not _ID.fullmatch(text):
+        raise Refused("bad_event_id", f"{text!r} is not the id of an event of this API")
+    return int(text)
 
 
 @dataclass(frozen=True, slots=True)
 class _StreamStart:
-    """What is sent first, and where that leads."""
+    """The first part of a stream, and the event that it reaches."""
 
     framed: bytes
     reached: int | None
-    """None: what was missed is not kept; how everything stands must follow."""
+    """None: the missed events are no longer stored, so the current state must follow."""
     later: EventPage | None = None
-    """What was missed; it follows."""
+    """The missed events, which follow."""
 
 
 class _EventStreams:
@@ -158,30 +158,30 @@ class _EventStreams:
         self._streams_of: Counter[str] = Counter()
 
     async def by(self, caller: Caller, sight: EventFilter, since: int | None) -> EventStreamResponse:
-        # Asked before the answer begins: what is refused or out of reach is then said as such.
+        # Checked before the answer begins, so that the client gets an error status.
         _ = self._feed.cursor
         stream = EventStream(caller.user.username)
         begun = await (self._as_it_stands(sight, stream) if since is None else self._since(since, sight))
-        # Whatever is taken from now on comes as an event after those that were read; what was taken before shows here.
-        await self._look(caller, sight)
+        # Checked after reading: access that was lost before is refused here; access that is lost later ends the stream.
+        await self._check_access(caller, sight)
         self._admit(caller.user)
         return EventStreamResponse(
             self._parts(sight, begun, stream),
             stream,
             until_ended=lambda: self._until_ended(caller, sight),
-            on_end=lambda: self._miss(caller.user),
+            on_end=lambda: self._release(caller.user),
         )
 
-    async def _look(self, caller: Caller, sight: EventFilter) -> None:
-        """Refused when this workspace is not theirs to see any more."""
+    async def _check_access(self, caller: Caller, sight: EventFilter) -> None:
+        """Refused when the caller may no longer see this workspace."""
         if sight.workspace_id is not None:
             await self._wishes.find(caller, sight.workspace_id)
 
     async def _until_ended(self, caller: Caller, sight: EventFilter) -> None:
-        """Returns once they are not to be told any more. What the feed hears of ends a stream there and then."""
+        """Return once the caller has lost the right to the stream. Losses that the feed reports end a stream at once."""
         ends = [self._accounts.until_ended(caller)]
         if sight.workspace_id is not None:
-            ends.append(until_refused(lambda: self._look(caller, sight), asyncio.Event()))
+            ends.append(wait_until_refused(lambda: self._check_access(caller, sight), asyncio.Event()))
         waiting = [asyncio.create_task(end) for end in ends]
         try:
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
@@ -190,11 +190,11 @@ class _EventStreams:
 
     def _admit(self, user: User) -> None:
         if self._streams_of[user.id] >= STREAMS_PER_USER:
-            told = f"{user.username} follows events {STREAMS_PER_USER} times already; end some of them"
-            raise Refused("too_many_streams", told, retry_after_s=RETRY_AFTER_S)
+            message = f"{user.username} has {STREAMS_PER_USER} event streams open already; close some of them"
+            raise Refused("too_many_streams", message, retry_after_s=RETRY_AFTER_S)
         self._streams_of[user.id] += 1
 
-    def _miss(self, user: User) -> None:
+    def _release(self, user: User) -> None:
         self._streams_of[user.id] -= 1
         if not self._streams_of[user.id]:
             del self._streams_of[user.id]
@@ -213,7 +213,7 @@ class _EventStreams:
             assert reached is not None, "the present state ends with an id"
             while later is not None or reached < self._feed.cursor:
                 later = later or await self._later(reached, sight)
-                # They come again, and are told how everything stands.
+                # The client reconnects and gets the current state.
                 if stream.is_ended or later.is_lost_to(reached) or later.takes_from(sight):
                     return
                 async for framed in self._framed(later, stream):
@@ -223,7 +223,7 @@ class _EventStreams:
             while not stream.is_ended:
                 framed = await stream.next(within_s=self._heartbeat_s)
                 if not framed and not stream.is_ended:
-                    # Nothing waits, so everything that the feed has handed out was sent.
+                    # No event waits, so all events that the feed has delivered are sent.
                     framed = frame(event_body(EventKind.HEARTBEAT, max(reached, self._feed.cursor)))
                 yield framed
 
@@ -234,7 +234,7 @@ class _EventStreams:
                 return _StreamStart(frame(event_body(EventKind.HEARTBEAT, newest.last_id, at=newest.at)), newest.last_id)
             standing = await self._store.standing(sight.workspace_id)
         if standing is None:
-            raise Refused("not_found", "there is no such workspace any more")
+            raise Refused("not_found", "this workspace no longer exists")
         told = self._json(stream.show(standing.shown))
         return _StreamStart(
             frame(event_body(EventKind.STATE_CHANGED, standing.last_id, at=standing.at, workspace=told)), standing.last_id
@@ -243,15 +243,16 @@ class _EventStreams:
     async def _since(self, event_id: int, sight: EventFilter) -> _StreamStart:
         later = await self._later(event_id, sight)
         if later.is_lost_to(event_id) or later.takes_from(sight):
-            # Until everything was told the id is the one that asks for it: a client cut off in between asks again.
+            # Until the whole state is sent, events have the id that asks for it: a client that loses the connection in between
+            # gets the whole state again.
             return _StreamStart(frame(event_body(EventKind.RESET, BEGINNING)), None)
-        # Something is always said at once, and be it that nothing was missed.
-        nothing = frame(event_body(EventKind.HEARTBEAT, later.reached))
-        return _StreamStart(b"", event_id, later) if later.events else _StreamStart(nothing, later.reached)
+        # The client always gets an event at once: a heartbeat if it missed none.
+        heartbeat = frame(event_body(EventKind.HEARTBEAT, later.reached))
+        return _StreamStart(b"", event_id, later) if later.events else _StreamStart(heartbeat, later.reached)
 
     async def _anew(self, sight: EventFilter, stream: EventStream) -> AsyncGenerator[tuple[int, bytes]]:
-        """How everything stands; the last part has the id from which on events follow."""
-        # Before the pages: what changes while they are read follows as events.
+        """The current state. The last part has the id after which events follow."""
+        # Read before the pages: changes while they are read follow as events.
         begun = await self._as_it_stands(sight, stream)
         assert begun.reached is not None
         last: Workspace | None = None

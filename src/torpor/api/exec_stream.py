@@ -16,12 +16,12 @@ Text frames are JSON. From the client, the first one starts the command:
 To the client:
 
     {"phase": ..., "operation": ..., "progress": ...}         with ?wake=true, while the workspace wakes
-    {"taken": 65536}                                          so many bytes of input were read by the command
+    {"taken": 65536}                                          the command has read so many bytes of input
     {"exit": 0}                                               the exit code, last; 127 if the command cannot be started
 
-The client has at most WINDOW bytes of input under way that were not reported as taken, so a signal is never held up by input.
-Output is sent as fast as the client reads it, and the command waits meanwhile: the server holds no more than a fixed window of
-either. A client that closes ends the command. Refusals come before the upgrade; later ones are the reason of the close frame.
+The client sends at most WINDOW bytes of input beyond those reported as taken, so input never delays a signal. Output is sent as
+fast as the client reads it, and the command waits meanwhile: the server buffers no more than a fixed window of either. A client
+that closes ends the command. Refusals come before the upgrade; later ones are the reason of the close frame.
 """
 
 import asyncio
@@ -46,12 +46,12 @@ from torpor.api.websocket_session import (
     CommandExit,
     Conversation,
     ConversationContext,
-    End,
+    ConversationEnd,
     ForcedClose,
     Inbox,
-    admitted,
     close_for_error,
     close_websocket,
+    find_running_workspace,
     is_awake,
     size,
     until_awake,
@@ -65,7 +65,7 @@ from torpor.service.wishes import Wishes
 WINDOW = 1 << 18
 STDIN = 0
 START_WITHIN_S = 30.0
-"""How long a client may take to say which command it wants."""
+"""How long a client may take to send its command."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,15 +87,15 @@ class ResizeMessage:
 def exec_routes(wishes: Wishes, runtime: Runtime, accounts: Accounts, feed: EventFeed) -> APIRouter:
     router = APIRouter(tags=["workspaces"])
 
-    async def converse(visit: ConversationContext) -> End:
+    async def converse(visit: ConversationContext) -> ConversationEnd:
         try:
             async with asyncio.timeout(START_WITHIN_S):
                 start = await read_start_message(visit.inbox)
         except TimeoutError:
-            return ForcedClose(NOT_ALLOWED, f"no command was named within {START_WITHIN_S:g} s")
+            return ForcedClose(NOT_ALLOWED, f"the client sent no command within {START_WITHIN_S:g} s")
         if not is_awake(visit.found) and wants_wake(visit.websocket.query_params):
             await until_awake(visit)
-        # What follows the program's name may be a password.
+        # Only the program's name: an argument may be a password.
         program = start.command[0][: wire.LONGEST_PROGRAM]
         found = await wishes.enter(visit.caller, visit.found.id, AuditAction.WORKSPACE_EXEC, program=program)
         command = await runtime.start_command(found.id, start.command, terminal=start.terminal)
@@ -107,7 +107,7 @@ def exec_routes(wishes: Wishes, runtime: Runtime, accounts: Accounts, feed: Even
 
     @router.websocket("/workspaces/{workspace}/exec")
     async def execute(websocket: WebSocket, workspace: str, caller: Asking) -> None:
-        found = await admitted(wishes, caller, workspace, wake=wants_wake(websocket.query_params))
+        found = await find_running_workspace(wishes, caller, workspace, wake=wants_wake(websocket.query_params))
         try:
             await websocket.accept()
             end = await converse(ConversationContext(websocket, Inbox(websocket), wishes, accounts, feed, caller, found))
@@ -131,11 +131,11 @@ class ExecConversation(Conversation):
         self._input: asyncio.Queue[bytes] = asyncio.Queue()
         self._untaken = 0
 
-    def _ways(self) -> Sequence[Coroutine[Any, Any, End]]:
+    def _parts(self) -> Sequence[Coroutine[Any, Any, ConversationEnd]]:
         return self._show(), self._listen(), self._feed()
 
-    async def _show(self) -> End:
-        """Sending waits for the client, and the command for us."""
+    async def _show(self) -> ConversationEnd:
+        """Sending waits for the client, and the command waits for this loop."""
         try:
             while (output := await self._command.read()) is not None:
                 await self._websocket.send_bytes(bytes((output.stream,)) + output.data)
@@ -145,8 +145,8 @@ class ExecConversation(Conversation):
         except (Refused, Failed) as error:
             return ForcedClose(GOING_AWAY, error.message)
 
-    async def _listen(self) -> End:
-        """Never waits for the command: a signal, or that the client is gone, is heard at once."""
+    async def _listen(self) -> ConversationEnd:
+        """Never waits for the command, so that a signal or a disconnect takes effect at once."""
         while True:
             message = await self._inbox.next()
             if message["type"] == "websocket.disconnect":
@@ -154,10 +154,10 @@ class ExecConversation(Conversation):
             if message.get("bytes"):
                 stream, data = message["bytes"][0], message["bytes"][1:]
                 if stream != STDIN:
-                    return ForcedClose(NOT_ALLOWED, f"data of stream {stream}; a client sends stream {STDIN}")
+                    return ForcedClose(NOT_ALLOWED, f"a client can send only stream {STDIN}, not {stream}")
                 self._untaken += len(data)
                 if self._untaken > WINDOW:
-                    return ForcedClose(TOO_MUCH, f"more than {WINDOW} bytes of input were sent that were not taken")
+                    return ForcedClose(TOO_MUCH, f"the client sent more than {WINDOW} bytes of input that were not read yet")
                 self._input.put_nowait(data)
             elif message.get("text"):
                 try:
@@ -170,9 +170,9 @@ class ExecConversation(Conversation):
                     case ResizeMessage(wanted):
                         await self._command.resize(columns=wanted.columns, rows=wanted.rows)
                     case StartMessage():
-                        return ForcedClose(NOT_ALLOWED, "there is one command to a connection")
+                        return ForcedClose(NOT_ALLOWED, "a connection runs one command only; open another connection")
 
-    async def _feed(self) -> End:
+    async def _feed(self) -> ConversationEnd:
         try:
             while True:
                 await self._pass_on(await self._input.get())
@@ -189,7 +189,7 @@ class ExecConversation(Conversation):
 
 
 async def read_start_message(inbox: Inbox) -> StartMessage:
-    """Which command is wanted; ValueError where something else was sent, WebSocketDisconnect where nothing was."""
+    """The first message; ValueError if it does not start a command, WebSocketDisconnect if the client disconnects."""
     message = await inbox.next()
     if message["type"] == "websocket.disconnect":
         raise WebSocketDisconnect
@@ -197,7 +197,7 @@ async def read_start_message(inbox: Inbox) -> StartMessage:
         case StartMessage() as start:
             return start
         case _:
-            raise ValueError('the first frame reads {"command": ["PROGRAM", ...]}')
+            raise ValueError('the first frame must be {"command": ["PROGRAM", ...]}')
 
 
 def parse_message(text: str) -> StartMessage | SignalMessage | ResizeMessage:
@@ -208,15 +208,15 @@ def parse_message(text: str) -> StartMessage | SignalMessage | ResizeMessage:
         case {"signal": str(name)} if name in SIGNALS:
             return SignalMessage(name)
         case {"signal": _}:
-            raise ValueError(f"a signal is one of {', '.join(sorted(SIGNALS))}")
+            raise ValueError(f"signal must be one of {', '.join(sorted(SIGNALS))}")
         case {"resize": wanted}:
             return ResizeMessage(size(wanted))
         case _:
-            raise ValueError('text frames read {"command": [...]}, {"signal": NAME} or {"resize": [columns, rows]}')
+            raise ValueError('a text frame must be {"command": [...]}, {"signal": NAME} or {"resize": [columns, rows]}')
 
 
 def parse_command(command: object) -> tuple[str, ...]:
     try:
         return tuple(wire.ExecCommand.model_validate({"command": command}).command)
     except ValidationError as error:
-        raise ValueError(f"a command is 1 to {wire.MOST_WORDS} strings without NUL") from error
+        raise ValueError(f"a command must be 1 to {wire.MOST_WORDS} strings without NUL") from error

@@ -1,6 +1,6 @@
-"""What would be collected, what was, and who may ask for it?
+"""Preview a collection of archives, report the last one, and request one.
 
-Looking decides with the very rules of the collection and writes nothing; a collection itself is the leader's.
+The preview uses the rules of the collection and writes no change. The leader carries a collection out.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from fastapi import APIRouter
 
 from torpor.api import wire
 from torpor.api.authentication import Asking
-from torpor.domain.retention import IS_ORPHAN, Action, ArchiveDecision, GcPolicy, GcWorkspace, Retention
+from torpor.domain.retention import IS_ORPHAN, Action, ArchiveDecision, GcPolicy, GcWorkspace
 from torpor.ports import Archives
 from torpor.service.gc_plan import comparison_report, decisions, make_gc_plan
 from torpor.service.wishes import Wishes
@@ -24,12 +24,12 @@ ITEMS_AT_MOST = 1000
 
 @dataclass(frozen=True, slots=True)
 class GcSources:
-    """What the calls about collection ask; `store` reads as the service."""
+    """What these routes read from. `store` uses the database role of the service."""
 
     store: GcStore
     archives: Archives
-    retention: Retention
-    """For as long as no leader has said which one it goes by."""
+    policy: GcPolicy
+    """Used until a leader has stored its own."""
 
 
 def gc_routes(collecting: GcSources, wishes: Wishes) -> APIRouter:
@@ -38,47 +38,47 @@ def gc_routes(collecting: GcSources, wishes: Wishes) -> APIRouter:
 
     @router.get("/gc")
     async def preview() -> wire.GcPreview:
-        """What a collection would do now. Nothing is written."""
+        """What a collection would do now. No data is changed."""
         return await previewed()
 
     @router.get("/gc/report")
     async def report() -> wire.GcStanding:
-        """When archives were collected last, and what came of it."""
+        """When archives were last collected, and the result."""
         return _standing(await collecting.store.housekeeping())
 
     @router.post("/gc", status_code=202)
     async def request(caller: Asking) -> wire.GcRequested:
-        """Ask the leader for a collection now."""
-        await wishes.collection_requested(caller)
+        """Ask the leader to collect archives now."""
+        await wishes.audit.gc_requested(caller)
         return wire.GcRequested(requested_at=await collecting.store.request())
 
     return router
 
 
 class _SharedGcPlan:
-    """One look for all who ask while it is under way: listing a store takes long, and costs."""
+    """One preview for all callers who ask while it is in progress, because listing a store is slow and costs money."""
 
-    def __init__(self, look: Callable[[], Coroutine[Any, Any, wire.GcPreview]]) -> None:
-        self._look = look
-        self._under_way: asyncio.Task[wire.GcPreview] | None = None
+    def __init__(self, preview: Callable[[], Coroutine[Any, Any, wire.GcPreview]]) -> None:
+        self._preview = preview
+        self._running: asyncio.Task[wire.GcPreview] | None = None
 
     async def __call__(self) -> wire.GcPreview:
-        if self._under_way is None:
-            self._under_way = asyncio.create_task(self._look())
-            self._under_way.add_done_callback(self._over)
-        # Who goes away takes it from nobody.
-        return await asyncio.shield(self._under_way)
+        if self._running is None:
+            self._running = asyncio.create_task(self._preview())
+            self._running.add_done_callback(self._ended)
+        # Shielded: a caller who disconnects does not cancel it for the others.
+        return await asyncio.shield(self._running)
 
-    def _over(self, task: asyncio.Task[wire.GcPreview]) -> None:
-        self._under_way = None
+    def _ended(self, task: asyncio.Task[wire.GcPreview]) -> None:
+        self._running = None
         if not task.cancelled():
-            task.exception()  # looked at, though perhaps nobody waits for it any more
+            task.exception()  # retrieved, because perhaps no caller waits for it any more
 
 
 async def _preview(collecting: GcSources) -> wire.GcPreview:
     store = collecting.store
     before, standing = await store.totals(), await store.housekeeping()
-    seen = await make_gc_plan(store, collecting.archives, standing.terms or GcPolicy(collecting.retention), standing)
+    seen = await make_gc_plan(store, collecting.archives, standing.terms or collecting.policy, standing)
     kept: Counter[str] = Counter()
     orphans: list[tuple[GcWorkspace, ArchiveDecision]] = []
     async for held, decided in decisions(store, seen):

@@ -1,4 +1,4 @@
-"""What does every answer of the platform tell browsers not to do?"""
+"""Add security headers to every answer of the platform."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -6,7 +6,7 @@ from types import MappingProxyType
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-# What an answer does not say about itself; a page says more about what it may load.
+# Defaults: a page sets its own Content-Security-Policy with what it loads.
 ALWAYS: Mapping[str, str] = MappingProxyType(
     {
         "Content-Security-Policy": "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -18,9 +18,9 @@ ALWAYS: Mapping[str, str] = MappingProxyType(
         "Permissions-Policy": "camera=(), geolocation=(), microphone=(), payment=(), usb=()",
     }
 )
-# What is about somebody is kept nowhere.
+# Answers of the API contain personal data, so they are not cached.
 OF_THE_API: Mapping[str, str] = MappingProxyType({"Cache-Control": "no-store"})
-# Not for the names below ours: what a workspace's own domain does is for whoever runs it to say.
+# Without includeSubDomains: the operator decides how the workspaces' own domain is served.
 WHEN_SECURE: Mapping[str, str] = MappingProxyType({"Strict-Transport-Security": "max-age=31536000"})
 
 
@@ -28,7 +28,7 @@ STARTS = frozenset({"http.response.start", "websocket.http.response.start"})
 
 
 class SecurityHeaders:
-    """Around everything, in plain ASGI: streams pass through as they are."""
+    """ASGI middleware around everything. Streams pass through unchanged."""
 
     def __init__(self, app: ASGIApp, *, is_secure: bool) -> None:
         self._app = app
@@ -38,12 +38,12 @@ class SecurityHeaders:
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
-        said = {**self._always, **(OF_THE_API if scope["path"].startswith("/api/") else {})}
+        added = {**self._always, **(OF_THE_API if scope["path"].startswith("/api/") else {})}
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] in STARTS:
                 headers = MutableHeaders(scope=message)
-                for name, value in said.items():
+                for name, value in added.items():
                     headers.setdefault(name, value)
             await send(message)
 

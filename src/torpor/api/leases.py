@@ -1,4 +1,4 @@
-"""Who keeps a workspace awake, and why?"""
+"""Keep workspaces awake: create, list and end holds."""
 
 from fastapi import APIRouter, Response
 

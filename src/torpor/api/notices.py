@@ -1,4 +1,4 @@
-"""What does a person see who came here by a link, and cannot go on?"""
+"""HTML pages for users who followed a link that does not work."""
 
 from html import escape
 
@@ -11,9 +11,19 @@ body { color: #222; background: #fff } h1 { font-size: 1.4rem } a { color: inher
 """
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
+NO_SUCH_PAGE = """<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>Page not found · Torpor</title>
+<h1>Page not found</h1>
+<p>There is no page <code>{path}</code> here. The <a href="/">first page</a> shows your workspaces.</p>
+</html>
+"""
+
 
 def notice_page(status: int, title: str, words: str, *, way_on: tuple[str, str] = ("/", "To the dashboard")) -> HTMLResponse:
-    """`way_on`: an address of ours, and what it is."""
+    """`way_on`: the address of the link below the text, and its label."""
     address, means = way_on
     return HTMLResponse(
         f'<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
@@ -22,3 +32,7 @@ def notice_page(status: int, title: str, words: str, *, way_on: tuple[str, str] 
         status,
         {"Content-Security-Policy": POLICY, "Cache-Control": "no-store"},
     )
+
+
+def no_such_page(path: str) -> HTMLResponse:
+    return HTMLResponse(NO_SUCH_PAGE.format(path=escape(path)), 404, {"Content-Security-Policy": "default-src 'none'"})

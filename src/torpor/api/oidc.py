@@ -1,6 +1,7 @@
-"""How does somebody sign in with an OpenID Connect provider?
+"""Sign browsers in with an OpenID Connect provider.
 
-What was begun in one browser can only be ended in the same: a cookie that lives for minutes holds what the answer must fit.
+A sign-in can be completed only in the browser that began it: a cookie of that browser holds the values that the provider's
+answer must match, for some minutes.
 """
 
 import base64
@@ -15,7 +16,7 @@ from fastapi.responses import RedirectResponse
 from torpor.accounts import Accounts
 from torpor.accounts.accounts import ProviderIdentity
 from torpor.accounts.provider import Provider
-from torpor.api.authentication import client_address, door_of, user_agent
+from torpor.api.authentication import authenticator_of, client_address, user_agent
 from torpor.api.notices import notice_page
 from torpor.api.refusals import STATUS_OF
 from torpor.domain.errors import Refused, Unavailable
@@ -24,14 +25,14 @@ from torpor.domain.hostnames import Hosts, is_own_path
 BACK = "/oidc/back"
 MINUTES = 10
 LONGEST_NEXT = 2000
-"""With more a browser would not keep the cookie."""
+"""Browsers do not keep larger cookies."""
 LONGEST_COOKIE = 4096
 AGAIN = ("/", "Sign in again")
 
 
 @dataclass(frozen=True, slots=True)
 class PendingSignIn:
-    """What a browser keeps while its person is with the provider."""
+    """What a browser keeps while its user is at the provider."""
 
     state: str
     nonce: str
@@ -47,14 +48,14 @@ def oidc_routes(accounts: Accounts, provider: Provider) -> APIRouter:
         try:
             begun = await provider.begin()
         except Unavailable as out:
-            return notice_page(503, "The sign-in provider does not answer", out.message, way_on=AGAIN)
+            return notice_page(503, "The sign-in provider does not respond", out.message, way_on=AGAIN)
         response = RedirectResponse(begun.url, 303, {"Cache-Control": "no-store"})
-        # Anything else could be another site that wants to look like this one.
-        underway = PendingSignIn(begun.state, begun.nonce, begun.verifier, after if _is_next(after) else "/")
-        hosts = door_of(request).hosts
+        # Only paths of the platform: another address could be a site that imitates it.
+        pending = PendingSignIn(begun.state, begun.nonce, begun.verifier, after if _is_next(after) else "/")
+        hosts = authenticator_of(request).hosts
         response.set_cookie(
             _cookie(hosts),
-            _to_text(underway),
+            _to_text(pending),
             max_age=MINUTES * 60,
             path="/",
             secure=hosts.is_secure,
@@ -65,27 +66,28 @@ def oidc_routes(accounts: Accounts, provider: Provider) -> APIRouter:
 
     @router.get(BACK)
     async def back(request: Request, code: str = "", state: str = "", error: str = "") -> Response:
-        door = door_of(request)
+        authenticator = authenticator_of(request)
         try:
-            underway, identity = await vouched_for(request, code, state, error)
+            pending, identity = await vouched_for(request, code, state, error)
             token = await accounts.sign_in_with(identity, came_from=client_address(request), user_agent=user_agent(request))
         except Refused as refused:
             response: Response = notice_page(
                 STATUS_OF.get(refused.code, 400), "You are not signed in", refused.message, way_on=AGAIN
             )
         except Unavailable as out:
-            response = notice_page(503, "The sign-in provider does not answer", out.message, way_on=AGAIN)
+            response = notice_page(503, "The sign-in provider does not respond", out.message, way_on=AGAIN)
         else:
-            response = RedirectResponse(underway.next, 303, {"Cache-Control": "no-store"})
-            door.let_in(response, token)
-        # Whatever came of it, the same answer is not taken twice.
-        response.delete_cookie(_cookie(door.hosts), path="/", secure=door.hosts.is_secure, httponly=True, samesite="lax")
+            response = RedirectResponse(pending.next, 303, {"Cache-Control": "no-store"})
+            authenticator.let_in(response, token)
+        # In every case: the same answer is not accepted twice.
+        hosts = authenticator.hosts
+        response.delete_cookie(_cookie(hosts), path="/", secure=hosts.is_secure, httponly=True, samesite="lax")
         return response
 
     async def vouched_for(request: Request, code: str, state: str, error: str) -> tuple[PendingSignIn, ProviderIdentity]:
         try:
-            underway = _checked(request.cookies.get(_cookie(door_of(request).hosts), ""), state)
-            return underway, await provider.vouch(_given(code, error), nonce=underway.nonce, verifier=underway.verifier)
+            pending = _checked(request.cookies.get(_cookie(authenticator_of(request).hosts), ""), state)
+            return pending, await provider.vouch(_given(code, error), nonce=pending.nonce, verifier=pending.verifier)
         except Refused as refused:
             await accounts.not_vouched_for(refused.code, came_from=client_address(request))
             raise
@@ -102,25 +104,25 @@ def _cookie(hosts: Hosts) -> str:
 
 
 def _checked(kept: str, state: str) -> PendingSignIn:
-    """What the browser has kept, if the answer is one to it."""
-    underway = _from_text(kept)
-    if underway is None or not hmac.compare_digest(underway.state.encode(), state.encode()):
-        raise Refused("sign_in_refused", "this sign-in was begun in another browser, or too long ago")
-    return underway
+    """What the browser has kept, if the provider's answer belongs to it."""
+    pending = _from_text(kept)
+    if pending is None or not hmac.compare_digest(pending.state.encode(), state.encode()):
+        raise Refused("sign_in_refused", "this sign-in was started in another browser, or too long ago; sign in again")
+    return pending
 
 
 def _given(code: str, error: str) -> str:
     if error or not code:
-        raise Refused("sign_in_refused", f"the sign-in provider says: {error or 'nothing'}")
+        raise Refused("sign_in_refused", f"the sign-in provider reports: {error or 'no code and no error'}")
     return code
 
 
-def _to_text(underway: PendingSignIn) -> str:
-    return base64.urlsafe_b64encode(json.dumps(astuple(underway)).encode()).decode()
+def _to_text(pending: PendingSignIn) -> str:
+    return base64.urlsafe_b64encode(json.dumps(astuple(pending)).encode()).decode()
 
 
 def _from_text(text: str) -> PendingSignIn | None:
-    """None for what we did not write. Only its own browser can have changed it, and gains nothing by that."""
+    """None for a text that `_to_text` did not write. Only the browser itself can change its cookie, which gives it no right."""
     if len(text) > LONGEST_COOKIE:
         return None
     try:

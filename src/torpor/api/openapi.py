@@ -1,22 +1,24 @@
-"""How does the API describe itself?
+"""Describe the API as OpenAPI.
 
-OpenAPI, with what the framework cannot know: who may make each call (`route_access`), by what they are recognised, and which
-refusals it may meet with. `tests/api/test_schema.py` holds the running API against it.
+Adds what the framework cannot know: who may make each call (`route_access`), how callers authenticate, and which errors a call
+may answer with. `tests/api/test_schema.py` compares the running API with the description.
 """
 
 from collections.abc import Iterable, Mapping
+from copy import deepcopy
 from http import HTTPStatus
 from typing import Any
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
+from torpor.api.descriptions import add_descriptions
 from torpor.api.refusals import HTTP_CODES, PROBLEM, PROBLEM_SCHEMA, STATUS_OF
-from torpor.api.route_access import ONE, RULES, V1, AdminRule, Path, PublicRule, Rule, SignedInRule, WorkspaceRule
+from torpor.api.route_access import ONE, RULES, V1, AdminRule, CallPath, PublicRule, Rule, SignedInRule, WorkspaceRule
 from torpor.domain.access import NEEDS, Access
 
-# What a call may be refused for, besides what its rule says and what its own parameters and body must be.
-REFUSES: Mapping[Path, tuple[str, ...]] = {
+# The errors of each call, besides those of its rule and those of its parameters and body.
+REFUSES: Mapping[CallPath, tuple[str, ...]] = {
     ("POST", f"{V1}/login"): ("bad_credentials", "cross_site", "too_many_sign_ins"),
     ("POST", f"{V1}/me/password"): ("wrong_password", "bad_password", "too_many_sign_ins"),
     ("DELETE", f"{V1}/sessions/{{session}}"): ("not_found",),
@@ -50,8 +52,8 @@ REFUSES: Mapping[Path, tuple[str, ...]] = {
     ("POST", f"{V1}/latches/{{provider}}/release"): ("not_found",),
 }  # fmt: skip
 
-# These ask a provider, which may answer that it did not manage.
-ASKS_A_PROVIDER: frozenset[Path] = frozenset({("POST", f"{ONE}/exec"), ("GET", f"{ONE}/logs"), ("GET", f"{V1}/gc")})
+# These ask a provider, which may fail.
+ASKS_A_PROVIDER: frozenset[CallPath] = frozenset({("POST", f"{ONE}/exec"), ("GET", f"{ONE}/logs"), ("GET", f"{V1}/gc")})
 
 SIGNED_IN: list[dict[str, list[str]]] = [{"token": []}, {"session": []}]
 _CONTENT = {PROBLEM: {"schema": {"$ref": "#/components/schemas/Problem"}}}
@@ -67,10 +69,10 @@ def describe_openapi(app: FastAPI, *, cookie: str) -> dict[str, Any]:
     schema = get_openapi(title=app.title, version=app.version, routes=app.routes)
     components = schema.setdefault("components", {})
     schemas = components.setdefault("schemas", {})
-    # How the framework itself would answer; here it is a problem like any other.
+    # The framework's own errors; this API answers with `Problem` instead.
     schemas.pop("HTTPValidationError", None)
     schemas.pop("ValidationError", None)
-    schemas["Problem"] = PROBLEM_SCHEMA
+    schemas["Problem"] = deepcopy(PROBLEM_SCHEMA)
     components["securitySchemes"] = {
         "token": {"type": "http", "scheme": "bearer"},
         "session": {"type": "apiKey", "in": "cookie", "name": cookie},
@@ -78,10 +80,11 @@ def describe_openapi(app: FastAPI, *, cookie: str) -> dict[str, Any]:
     for path, calls in schema["paths"].items():
         for method, call in calls.items():
             _describe_call((method.upper(), path), call)
+    add_descriptions(schema)
     return schema
 
 
-def _describe_call(path: Path, call: dict[str, Any]) -> None:
+def _describe_call(path: CallPath, call: dict[str, Any]) -> None:
     rule = RULES[path]
     call["security"] = [] if isinstance(rule, PublicRule) else SIGNED_IN
     for parameter in call.get("parameters", ()):
@@ -95,15 +98,15 @@ def _describe_call(path: Path, call: dict[str, Any]) -> None:
     if "requestBody" in call:
         answers["413"] = _problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, [HTTP_CODES[413]])
     if path in ASKS_A_PROVIDER:
-        answers["502"] = _problem(HTTPStatus.BAD_GATEWAY, ["a provider did not manage; `code` is its own word for it"])
+        answers["502"] = _problem(HTTPStatus.BAD_GATEWAY, ["a provider failed; `code` is the provider's error"])
 
 
 def _if_there(schema: dict[str, Any]) -> dict[str, Any]:
-    """A parameter that may be left out is never null: there is no way to say that in an address or a header."""
-    said = [variant for variant in schema.get("anyOf", ()) if variant != {"type": "null"}]
-    if len(said) != 1:
+    """An optional parameter is left out and never null: an address or a header has no way to write null."""
+    variants = [variant for variant in schema.get("anyOf", ()) if variant != {"type": "null"}]
+    if len(variants) != 1:
         return schema
-    return {**{name: value for name, value in schema.items() if name != "anyOf"}, **said[0]}
+    return {**{name: value for name, value in schema.items() if name != "anyOf"}, **variants[0]}
 
 
 def _of_rule(rule: Rule) -> Iterable[str]:

@@ -1,17 +1,18 @@
-"""What does a refusal look like over HTTP?
+"""Answer refused and failed calls: `application/problem+json` (RFC 9457) with a stable `code`.
 
-`application/problem+json` (RFC 9457) with a stable `code`; what each code means in HTTP stands in one table.
+One table maps each code to its HTTP status.
 """
 
-import html
 from collections.abc import Mapping
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import HTMLResponse, JSONResponse
+from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
+from torpor.api.notices import no_such_page
+from torpor.api.wire import to_json_value
 from torpor.domain.errors import Failed, Refused, Unavailable
 
 STATUS_OF: Mapping[str, int] = {
@@ -68,23 +69,14 @@ STATUS_OF: Mapping[str, int] = {
 
 PROBLEM = "application/problem+json"
 MOST_ERRORS = 20
-"""That one answer names. A body can have hundreds, and each takes more space in the answer than in the body."""
-NO_SUCH_PAGE = """<!doctype html>
-<html lang="en">
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>Page not found · Torpor</title>
-<h1>Page not found</h1>
-<p>There is no page <code>{path}</code> here. The <a href="/">first page</a> shows your workspaces.</p>
-</html>
-"""
-# What the framework itself refuses.
+"""The most errors in one answer. A body can have hundreds, and each is longer in the answer than in the body."""
+# Refusals by the framework itself.
 HTTP_CODES: Mapping[int, str] = {404: "no_such_call", 405: "method_not_allowed", 408: "too_slow", 413: "too_large"}
 
-# How errors look, for the API's own description.
+# The schema of errors, for the OpenAPI description.
 PROBLEM_SCHEMA: dict[str, Any] = {
     "title": "Problem",
-    "description": "RFC 9457; `code` is stable.",
+    "description": "An error (RFC 9457). `code` is stable; `detail` is for users.",
     "type": "object",
     "required": ["type", "title", "status", "detail", "code"],
     "properties": {name: {"type": "string"} for name in ("type", "title", "detail", "code")} | {"status": {"type": "integer"}},
@@ -98,15 +90,12 @@ def problem(status: int, code: str, detail: str, context: Mapping[str, Any] | No
     if context and "retry_after_s" in context:
         headers["Retry-After"] = str(context["retry_after_s"])
     body = {"type": f"about:blank#{code}", "title": code.replace("_", " "), "status": status, "detail": detail, "code": code}
-    return JSONResponse({**(context or {}), **body}, status, headers, media_type=PROBLEM)
-
-
-def no_such_page(path: str) -> HTMLResponse:
-    return HTMLResponse(NO_SUCH_PAGE.format(path=html.escape(path)), 404, {"Content-Security-Policy": "default-src 'none'"})
+    told = {name: to_json_value(value) for name, value in (context or {}).items()}
+    return JSONResponse({**told, **body}, status, headers, media_type=PROBLEM)
 
 
 def is_for_a_person(request: Request) -> bool:
-    """A browser went there, by a link or by hand. The API answers everyone alike."""
+    """Whether a browser asks for a page. Calls of the API always get JSON."""
     return "text/html" in request.headers.get("accept", "") and not request.url.path.startswith("/api/")
 
 
@@ -138,7 +127,7 @@ def translate_refusals(app: FastAPI) -> None:
         if isinstance(error.__cause__, Unavailable):
             return await _unavailable(request, error.__cause__)
         if error.status_code == 400:
-            # The body is not even text: told like everything else that the framework cannot read.
+            # The body is not even text: answered like other bodies that the framework cannot read.
             return problem(422, "bad_request", str(error.detail))
         if error.status_code == 404 and is_for_a_person(request):
             return no_such_page(request.url.path)
@@ -148,5 +137,5 @@ def translate_refusals(app: FastAPI) -> None:
 
     @app.exception_handler(Exception)
     async def _broke(_request: Request, error: Exception) -> JSONResponse:
-        # Told in full in the log (the server does that); a stranger learns only that it was our fault.
-        return problem(500, "internal", f"this should not have happened ({type(error).__name__}); the log says more")
+        # The server logs the error in full; the client learns only its type.
+        return problem(500, "internal", f"an unexpected error ({type(error).__name__}); the server's log has the details")

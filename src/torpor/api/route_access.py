@@ -1,7 +1,7 @@
-"""What does each call ask of whoever makes it?
+"""Who may make each call.
 
-One table for the whole app, which is not made while a call is missing in it, and one place that sees to it before anything of
-the call itself happens. Which workspace a path names, and how near somebody is to it, is looked up in `torpor.service.wishes`.
+One table for the whole app: the app cannot be made while a call is missing in it. One dependency checks it before the call
+itself runs. `torpor.service.wishes` finds the workspace that a path names and checks the caller's access to it.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -19,35 +19,35 @@ from torpor.dashboard.assets import FILES, PAGES
 from torpor.domain.access import NEEDS, Permission, Scope, check_scope
 from torpor.domain.errors import Refused
 
-Path: TypeAlias = tuple[str, str]
-"""A method (or WEBSOCKET), and a path as the route has it."""
+CallPath: TypeAlias = tuple[str, str]
+"""A method (or WEBSOCKET), and the path of the route."""
 
 WEBSOCKET = "WEBSOCKET"
 
 
 @dataclass(frozen=True, slots=True)
 class PublicRule:
-    """Also nobody."""
+    """Every client, also without signing in."""
 
 
 @dataclass(frozen=True, slots=True)
 class SignedInRule:
-    """Whoever is signed in; a token must have been made for it."""
+    """Every signed-in caller. An API token needs the scope."""
 
     scope: Scope | None
-    """None: whatever it was made for."""
+    """None: a token with any scope."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkspaceRule:
-    """Whoever may do this with the workspace that the path names."""
+    """Callers with this permission for the workspace that the path names."""
 
     deed: Permission
 
 
 @dataclass(frozen=True, slots=True)
 class AdminRule:
-    """Whoever runs the installation."""
+    """Administrators."""
 
 
 Rule: TypeAlias = PublicRule | SignedInRule | WorkspaceRule | AdminRule
@@ -60,9 +60,9 @@ KEEPS_ACCOUNT = SignedInRule(Scope.ACCOUNT)
 V1 = "/api/v1"
 ONE = f"{V1}/workspaces/{{workspace}}"
 
-RULES: Mapping[Path, Rule] = MappingProxyType(
+RULES: Mapping[CallPath, Rule] = MappingProxyType(
     {
-        # people
+        # users
         ("GET", f"{V1}/sign-in"): ANYBODY,
         ("POST", f"{V1}/login"): ANYBODY,
         ("POST", f"{V1}/logout"): SignedInRule(None),
@@ -92,6 +92,7 @@ RULES: Mapping[Path, Rule] = MappingProxyType(
         ("GET", f"{ONE}/archives"): WorkspaceRule(Permission.SEE),
         ("GET", f"{ONE}/explain"): WorkspaceRule(Permission.SEE),
         ("GET", f"{ONE}/logs"): WorkspaceRule(Permission.SEE),
+        ("GET", f"{ONE}/usage"): WorkspaceRule(Permission.SEE),
         ("POST", f"{ONE}/exec"): WorkspaceRule(Permission.RUN),
         (WEBSOCKET, f"{ONE}/exec"): WorkspaceRule(Permission.RUN),
         (WEBSOCKET, f"{ONE}/shell"): WorkspaceRule(Permission.RUN),
@@ -116,11 +117,11 @@ RULES: Mapping[Path, Rule] = MappingProxyType(
         ("GET", "/health/ready"): ANYBODY,
         ("GET", "/health/coordinator"): ANYBODY,
         ("GET", "/metrics"): ANYBODY,
-        # pages, and ways to them
+        # pages, and sign-in
         ("GET", "/openapi.json"): ANYBODY,
         ("GET", "/docs"): ANYBODY,
         **{("GET", path): ANYBODY for path in (*PAGES, *FILES)},
-        # These look for themselves whether a session comes along: a browser without one is sent to sign in.
+        # These check the session themselves: a browser without one is sent to sign in.
         ("GET", "/door"): ANYBODY,
         ("GET", "/sign-in/link"): ANYBODY,
         ("GET", "/oidc/begin"): ANYBODY,
@@ -130,7 +131,7 @@ RULES: Mapping[Path, Rule] = MappingProxyType(
 
 
 def check_rule(rule: Rule, caller: Caller) -> None:
-    """Returns when the call may be made, as far as that does not depend on a workspace; Refused when not."""
+    """Check the parts of a rule that do not depend on a workspace; Refused if the call may not be made."""
     match rule:
         case PublicRule():
             pass
@@ -141,24 +142,24 @@ def check_rule(rule: Rule, caller: Caller) -> None:
             check_scope(caller.scopes, NEEDS[deed][1])
         case AdminRule():
             if not caller.user.is_admin:
-                raise Refused("forbidden", "only an administrator may do that")
+                raise Refused("forbidden", "only an administrator may do this")
             check_scope(caller.scopes, Scope.ADMIN)
         case _:
             assert_never(rule)
 
 
 class RuleCheck:
-    """A dependency of every call of an app: nobody gets past it who may not make the call."""
+    """A dependency of every call of an app. It refuses callers who may not make the call."""
 
     def __init__(self) -> None:
         self._rules: dict[Callable[..., Any], Rule] = {}
 
-    def learn(self, app: FastAPI, rules: Mapping[Path, Rule] = RULES) -> None:
-        """Once all calls are there; LookupError names those of which nobody has said who may make them."""
+    def learn(self, app: FastAPI, rules: Mapping[CallPath, Rule] = RULES) -> None:
+        """Read the rules of all routes, once the app has them; LookupError names the calls without a rule."""
         unruled = []
         for path, endpoint, is_guarded in api_calls(app):
             rule = rules.get(path)
-            # What has no dependencies is guarded by nobody, so it must be for anybody.
+            # A route without dependencies is not checked, so it must be public.
             if rule is None or not (is_guarded or rule == ANYBODY) or self._rules.setdefault(endpoint, rule) != rule:
                 unruled.append(path)
         if unruled:
@@ -170,8 +171,8 @@ class RuleCheck:
             check_rule(rule, await current_caller(connection))
 
 
-def api_calls(app: FastAPI) -> Iterator[tuple[Path, Callable[..., Any], bool]]:
-    """Every call of an app, what answers it, and whether the app's dependencies are asked before."""
+def api_calls(app: FastAPI) -> Iterator[tuple[CallPath, Callable[..., Any], bool]]:
+    """Every call of an app, its endpoint, and whether the app's dependencies run before it."""
     for context in iter_route_contexts(app.routes):
         is_guarded = isinstance(context.original_route, APIRoute | APIWebSocketRoute)
         for method in _methods(context.methods):
@@ -180,6 +181,6 @@ def api_calls(app: FastAPI) -> Iterator[tuple[Path, Callable[..., Any], bool]]:
             yield (method, context.path), context.endpoint, is_guarded
 
 
-def _methods(said: Iterable[str] | None) -> list[str]:
-    # HEAD comes with GET, and asks for the same.
-    return sorted(set(said) - {"HEAD"}) if said is not None else [WEBSOCKET]
+def _methods(methods: Iterable[str] | None) -> list[str]:
+    # HEAD comes with GET and has the same rule.
+    return sorted(set(methods) - {"HEAD"}) if methods is not None else [WEBSOCKET]

@@ -1,14 +1,21 @@
-"""How does somebody sign in and out, and where are they signed in?"""
+"""Sign in (by password or by the one-time link of the first start), sign out, list and end sessions."""
 
 from fastapi import APIRouter, Request, Response
+from fastapi.responses import RedirectResponse
 
 from torpor.accounts import Accounts
 from torpor.api import wire_users as wire
-from torpor.api.authentication import Asking, client_address, door_of, user_agent
+from torpor.api.authentication import Asking, authenticator_of, client_address, user_agent
+from torpor.api.notices import notice_page
+from torpor.api.refusals import STATUS_OF
+from torpor.domain.access import LONGEST_TOKEN
+from torpor.domain.errors import Refused
+
+SIGN_IN_LINK = "/sign-in/link"
 
 
 def session_routes(accounts: Accounts, *, oidc_name: str | None = None) -> APIRouter:
-    """`oidc_name`: of the provider that people may sign in with, if there is one."""
+    """`oidc_name`: the name of the OpenID Connect provider, if there is one."""
     router = APIRouter(tags=["sessions"])
 
     @router.get("/sign-in")
@@ -17,20 +24,20 @@ def session_routes(accounts: Accounts, *, oidc_name: str | None = None) -> APIRo
 
     @router.post("/login", status_code=204)
     async def login(body: wire.Login, request: Request) -> Response:
-        door = door_of(request)
-        door.refuse_cross_site(request)
+        authenticator = authenticator_of(request)
+        authenticator.refuse_cross_site(request)
         token = await accounts.sign_in(
             body.username, body.password, came_from=client_address(request), user_agent=user_agent(request)
         )
         response = Response(status_code=204)
-        door.let_in(response, token)
+        authenticator.let_in(response, token)
         return response
 
     @router.post("/logout", status_code=204)
     async def logout(request: Request, caller: Asking) -> Response:
         await accounts.sign_out(caller)
         response = Response(status_code=204)
-        door_of(request).show_out(response)
+        authenticator_of(request).show_out(response)
         return response
 
     @router.get("/me")
@@ -51,5 +58,23 @@ def session_routes(accounts: Accounts, *, oidc_name: str | None = None) -> APIRo
     async def end_session(session: str, caller: Asking) -> Response:
         await accounts.end_session(caller, session)
         return Response(status_code=204)
+
+    return router
+
+
+def sign_in_link_routes(accounts: Accounts) -> APIRouter:
+    router = APIRouter(include_in_schema=False)
+
+    @router.get(SIGN_IN_LINK)
+    async def open_link(request: Request, code: str = "") -> Response:
+        try:
+            token = await accounts.sign_in_by_code(
+                code[:LONGEST_TOKEN], came_from=client_address(request), user_agent=user_agent(request)
+            )
+        except Refused as refused:
+            return notice_page(STATUS_OF[refused.code], "You are not signed in", refused.message, way_on=("/", "Sign in"))
+        response = RedirectResponse("/", 303, {"Cache-Control": "no-store"})
+        authenticator_of(request).let_in(response, token)
+        return response
 
     return router

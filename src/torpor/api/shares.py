@@ -1,4 +1,4 @@
-"""With whom is a workspace shared?"""
+"""Share workspaces with other users."""
 
 from typing import Annotated
 
@@ -20,14 +20,14 @@ def share_routes(wishes: Wishes) -> APIRouter:
 
     @router.put("/workspaces/{workspace}/shares/{username}")
     async def share(workspace: str, username: Username, body: wire.ShareWorkspace, caller: Asking) -> wire.ShareOut:
-        """From now on this user may use it, or manage it; said again, the last word counts."""
-        await wishes.share(caller, workspace, username, body.role)
+        """Let this user use the workspace, or manage it. A second call replaces the role."""
+        await wishes.sharing.share(caller, workspace, username, body.role)
         return wire.ShareOut(username=username, role=body.role)
 
     @router.delete("/workspaces/{workspace}/shares/{username}", status_code=204)
     async def unshare(workspace: str, username: Username, caller: Asking) -> Response:
-        """For this user it is not there any more, at once."""
-        await wishes.unshare(caller, workspace, username)
+        """Hide the workspace from this user at once."""
+        await wishes.sharing.unshare(caller, workspace, username)
         return Response(status_code=204)
 
     return router

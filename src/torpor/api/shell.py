@@ -1,12 +1,11 @@
-"""How does somebody type in a workspace from afar?
+"""A terminal in a workspace: `GET /workspaces/{id}/shell`, a WebSocket.
 
-A WebSocket. Binary frames are the terminal's bytes, both ways. Text frames are JSON: `{"resize": [columns, rows]}` from the
-client, and `{"exit": CODE}` to it, as the last word. `{"sleeping_soon": INSTANT}` warns of a stop because it is not in use; the
-terminal is not written to, because its output would count as use. What is refused is refused before the upgrade, like any other
-call.
+Binary frames are the terminal's bytes, in both directions. Text frames are JSON: `{"resize": [columns, rows]}` from the client,
+and `{"exit": CODE}` to the client as the last frame. `{"sleeping_soon": INSTANT}` warns of an automatic stop; this is not
+written to the terminal, because output would count as use. Refusals come before the upgrade, like those of any other call.
 
-With `?wake=true` a workspace that does not run is woken first. How that proceeds is told in text frames,
-`{"phase": ..., "operation": ..., "progress": ...}`; if it does not run in the end, the close reason says why.
+With `?wake=true` a workspace that does not run is woken first. Text frames report the progress,
+`{"phase": ..., "operation": ..., "progress": ...}`; if the workspace does not start, the close reason says why.
 """
 
 import asyncio
@@ -29,17 +28,18 @@ from torpor.api.websocket_session import (
     CommandExit,
     Conversation,
     ConversationContext,
-    End,
+    ConversationEnd,
     ForcedClose,
     Inbox,
-    admitted,
     close_for_error,
     close_websocket,
+    find_running_workspace,
     is_awake,
     size,
     until_awake,
     wants_wake,
 )
+from torpor.api.wire import to_json_value
 from torpor.domain.audit import AuditAction
 from torpor.domain.errors import Failed, Refused, Unavailable
 from torpor.domain.sleep_warning import is_news
@@ -48,7 +48,7 @@ from torpor.service.wishes import Wishes
 
 COLUMNS, ROWS = 80, 24
 UNREAD_S = 60.0
-"""How long a program may leave unread what was typed, once there is no room for more."""
+"""How long a program may leave input unread once the buffer is full."""
 CHUNK = 1 << 16
 
 
@@ -59,7 +59,7 @@ def shell_routes(wishes: Wishes, runtime: Runtime, accounts: Accounts, feed: Eve
         found = await wishes.enter(visit.caller, visit.found.id, AuditAction.WORKSPACE_SHELL)
         return await runtime.shell(found.id, columns=wanted.columns, rows=wanted.rows)
 
-    async def converse(visit: ConversationContext, wanted: TerminalSize, opened: Shell | None) -> End:
+    async def converse(visit: ConversationContext, wanted: TerminalSize, opened: Shell | None) -> ConversationEnd:
         try:
             if opened is None:
                 await until_awake(visit)
@@ -76,7 +76,7 @@ def shell_routes(wishes: Wishes, runtime: Runtime, accounts: Accounts, feed: Eve
     @router.websocket("/workspaces/{workspace}/shell")
     async def shell(websocket: WebSocket, workspace: str, caller: Asking) -> None:
         wanted, wake = initial_size(websocket.query_params), wants_wake(websocket.query_params)
-        found = await admitted(wishes, caller, workspace, wake=wake)
+        found = await find_running_workspace(wishes, caller, workspace, wake=wake)
         visit = ConversationContext(websocket, Inbox(websocket), wishes, accounts, feed, caller, found)
         opened = None if wake and not is_awake(found) else await open_shell(visit, wanted)
         try:
@@ -96,31 +96,31 @@ class ShellConversation(Conversation):
     def __init__(self, visit: ConversationContext, shell: Shell) -> None:
         super().__init__(visit)
         self._shell = shell
-        self._has_looked = asyncio.Event()
+        self._has_read = asyncio.Event()
 
-    def _ways(self) -> Sequence[Coroutine[Any, Any, End]]:
+    def _parts(self) -> Sequence[Coroutine[Any, Any, ConversationEnd]]:
         return self._show(), self._type(), self._warn()
 
-    async def _look(self) -> None:
-        await super()._look()
-        self._has_looked.set()
+    async def _read_workspace(self) -> None:
+        await super()._read_workspace()
+        self._has_read.set()
 
-    async def _warn(self) -> End:
-        """Besides looking: a client that does not read must not keep it from being looked whether it may stay."""
-        told: datetime | None = None
+    async def _warn(self) -> ConversationEnd:
+        """A task of its own: a client that does not read must not delay the check of its rights."""
+        last: datetime | None = None
         while True:
-            await self._has_looked.wait()
-            self._has_looked.clear()
+            await self._has_read.wait()
+            self._has_read.clear()
             at = self._found.sleeps_at
-            if at is not None and is_news(told, at):
+            if at is not None and is_news(last, at):
                 try:
-                    await self._websocket.send_text(json.dumps({"sleeping_soon": at.isoformat()}))
+                    await self._websocket.send_text(json.dumps({"sleeping_soon": to_json_value(at)}))
                 except GONE:
                     return ClientDisconnect()
-            told = at
+            last = at
 
-    async def _show(self) -> End:
-        """As fast as it is looked at: sending waits for the client, and the program for us."""
+    async def _show(self) -> ConversationEnd:
+        """As fast as the client reads: sending waits for the client, and the program waits for this loop."""
         try:
             while shown := await self._shell.read():
                 try:
@@ -131,16 +131,16 @@ class ShellConversation(Conversation):
         except (Refused, Failed) as error:
             return ForcedClose(GOING_AWAY, error.message)
 
-    async def _type(self) -> End:
+    async def _type(self) -> ConversationEnd:
         while True:
             message = await self._inbox.next()
             if message["type"] == "websocket.disconnect":
                 return ClientDisconnect()
             if message.get("bytes"):
-                # Somebody sits there and types. That it is open says nothing: so are forgotten tabs.
+                # Only typing counts as use: an open terminal may be a forgotten tab.
                 self._visit.wishes.using.touch(self._found.id, self._found.standby_ttl_s)
                 if not await self._is_taken(message["bytes"]):
-                    return ForcedClose(TOO_MUCH, f"what was typed was not read for {UNREAD_S:g} s")
+                    return ForcedClose(TOO_MUCH, f"the program did not read its input for {UNREAD_S:g} s")
             elif message.get("text"):
                 try:
                     wanted = parse_resize(message["text"])
@@ -170,4 +170,4 @@ def parse_resize(text: str) -> TerminalSize:
         case {"resize": wanted}:
             return size(wanted)
         case _:
-            raise ValueError('text frames read {"resize": [columns, rows]}')
+            raise ValueError('a text frame must be {"resize": [columns, rows]}')

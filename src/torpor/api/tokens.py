@@ -1,4 +1,4 @@
-"""How does a program get a token, and lose it?"""
+"""Create, list and revoke API tokens."""
 
 from fastapi import APIRouter, Response
 

@@ -1,4 +1,4 @@
-"""Who may come in at all? What administrators decide."""
+"""Manage users. For administrators."""
 
 from typing import Annotated
 
@@ -10,7 +10,7 @@ from torpor.api.authentication import Asking
 
 
 def user_routes(accounts: Accounts) -> APIRouter:
-    """Whoever includes this sees to it that only administrators come here (`torpor.api.route_access`)."""
+    """`torpor.api.route_access` refuses callers who are not administrators."""
     router = APIRouter(tags=["users"])
 
     @router.post("/users", status_code=201)
@@ -37,7 +37,7 @@ def user_routes(accounts: Accounts) -> APIRouter:
 
     @router.post("/users/{user}/sign-out", status_code=204)
     async def sign_out(user: str, caller: Asking) -> Response:
-        """Everywhere, at once: sessions and tokens; but for what this very call is made with."""
+        """End all sessions and API tokens of this user at once, except the one that makes this call."""
         await accounts.end_all(caller, user)
         return Response(status_code=204)
 

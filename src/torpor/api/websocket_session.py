@@ -1,4 +1,4 @@
-"""What the WebSockets of `shell` and `exec` have in common: waking first, how long a caller may stay, and how it ends."""
+"""The common part of the WebSockets of `shell` and `exec`: wake the workspace first, watch the caller's rights, and close."""
 
 import asyncio
 import contextlib
@@ -13,8 +13,8 @@ from fastapi import WebSocket, WebSocketDisconnect
 from starlette.types import Message
 
 from torpor.accounts import Accounts, Caller
+from torpor.accounts.access_watch import wait_until_refused
 from torpor.api.event_fanout import EventFeed
-from torpor.api.staying import until_refused
 from torpor.domain.access import Permission
 from torpor.domain.errors import Failed, Refused, Unavailable
 from torpor.domain.records import Workspace
@@ -22,16 +22,17 @@ from torpor.domain.states import Operation, Phase, Wish
 from torpor.loops import abandon_tasks, stop
 from torpor.ports import TerminalSize
 from torpor.service.wishes import Wishes
+from torpor.service.workspace_lookup import refuse_stopped
 
 MOST_COLUMNS_OR_ROWS = 2000
 LOOK_S = 0.25
-"""How often a workspace that wakes is looked at."""
+"""How often the row of a workspace that wakes is read."""
 EARLY_BYTES = 1 << 18
-"""How much of what a client sends is kept while its workspace wakes."""
+"""How much input of a client is kept while the workspace wakes."""
 LAST_WORD_S = 5.0
 LONGEST_REASON_BYTES = 123  # of a close frame
 
-# A server that has closed it by itself (it stops, or its pings were not answered) says that in its own way.
+# RuntimeError: the server has closed the WebSocket itself, because it stops or its pings were not answered.
 GONE = (WebSocketDisconnect, RuntimeError)
 # Close codes (RFC 6455).
 NORMAL, GOING_AWAY, NOT_ALLOWED, TOO_MUCH, BROKEN = 1000, 1001, 1008, 1009, 1011
@@ -44,7 +45,7 @@ class CommandExit:
 
 @dataclass(frozen=True, slots=True)
 class ForcedClose:
-    """It did not end by itself."""
+    """The server closes the conversation."""
 
     close_code: int
     reason: str
@@ -52,14 +53,14 @@ class ForcedClose:
 
 @dataclass(frozen=True, slots=True)
 class ClientDisconnect:
-    """The client is gone."""
+    """The client has disconnected."""
 
 
-End: TypeAlias = CommandExit | ForcedClose | ClientDisconnect
+ConversationEnd: TypeAlias = CommandExit | ForcedClose | ClientDisconnect
 
 
 class Inbox:
-    """What a client sends, also before there is a command that could take it."""
+    """The messages of a client, including those that arrive before the command runs."""
 
     def __init__(self, websocket: WebSocket) -> None:
         self._websocket = websocket
@@ -69,7 +70,7 @@ class Inbox:
         return self._early.popleft() if self._early else await self._websocket.receive()
 
     async def until_gone(self) -> None:
-        """Keeps what comes, up to a limit; returns when the client has left."""
+        """Keep messages, up to a limit; return when the client has disconnected."""
         kept = 0
         while kept <= EARLY_BYTES:
             message = await self._websocket.receive()
@@ -82,7 +83,7 @@ class Inbox:
 
 @dataclass(frozen=True, slots=True)
 class ConversationContext:
-    """A caller at a workspace, over one WebSocket."""
+    """The caller, the workspace and the WebSocket of one conversation."""
 
     websocket: WebSocket
     inbox: Inbox
@@ -94,7 +95,7 @@ class ConversationContext:
 
 
 class Conversation(ABC):
-    """Between a client and a command, for as long as the client may."""
+    """Carry data between a client and a command, for as long as the client has the right to."""
 
     def __init__(self, visit: ConversationContext) -> None:
         self._websocket = visit.websocket
@@ -103,49 +104,48 @@ class Conversation(ABC):
         self._found = visit.found
 
     @abstractmethod
-    def _ways(self) -> Sequence[Coroutine[Any, Any, End]]:
-        """What goes on at once. The first that ends says how."""
+    def _parts(self) -> Sequence[Coroutine[Any, Any, ConversationEnd]]:
+        """What runs concurrently. The result of the first that ends is the end of the conversation."""
 
-    async def run(self) -> End:
-        ways = [asyncio.create_task(way) for way in (*self._ways(), self._be_signed_in(), self._be_allowed())]
+    async def run(self) -> ConversationEnd:
+        parts = [asyncio.create_task(part) for part in (*self._parts(), self._until_signed_out(), self._until_refused())]
         try:
-            ended, _ = await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
-            return next(way.result() for way in ways if way in ended)
+            ended, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
+            return next(part.result() for part in parts if part in ended)
         finally:
-            await stop(*ways, past_deadline=abandon_tasks)
+            await stop(*parts, past_deadline=abandon_tasks)
 
-    async def _be_signed_in(self) -> End:
+    async def _until_signed_out(self) -> ConversationEnd:
         await self._visit.accounts.until_ended(self._visit.caller)
-        return ForcedClose(NOT_ALLOWED, "you are not signed in any more")
+        return ForcedClose(NOT_ALLOWED, "you are no longer signed in")
 
-    async def _be_allowed(self) -> End:
-        """It may be shared with other users by now, or deleted; and its times may have changed."""
+    async def _until_refused(self) -> ConversationEnd:
+        """The workspace may be unshared or deleted meanwhile. Each check also reads its current TTLs."""
         with self._visit.feed.news_for(self._visit.caller.user.username, self._found.id) as news:
-            await until_refused(self._look, news)
-        return ForcedClose(NOT_ALLOWED, f"you may not use {self._found.name!r} any more")
+            await wait_until_refused(self._read_workspace, news)
+        return ForcedClose(NOT_ALLOWED, f"you may no longer use {self._found.name!r}")
 
-    async def _look(self) -> None:
+    async def _read_workspace(self) -> None:
         self._found = await self._visit.wishes.find(self._visit.caller, self._found.id, Permission.RUN)
 
 
-# ── waking ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── wake ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def wants_wake(query: Mapping[str, str]) -> bool:
-    said = query.get("wake", "false")
-    if said not in ("true", "false"):
-        raise Refused("bad_request", f"wake is {said!r}; allowed are true and false")
-    return said == "true"
+    value = query.get("wake", "false")
+    if value not in ("true", "false"):
+        raise Refused("bad_request", f"wake is {value!r}; allowed are true and false")
+    return value == "true"
 
 
-async def admitted(wishes: Wishes, caller: Caller, workspace: str, *, wake: bool) -> Workspace:
-    """The workspace, which runs or was woken; Refused before the upgrade like any other call."""
+async def find_running_workspace(wishes: Wishes, caller: Caller, workspace: str, *, wake: bool) -> Workspace:
+    """The workspace, which runs or is being woken. A refusal here comes before the upgrade, like that of any other call."""
     found = await wishes.find(caller, workspace, Permission.RUN)
     if wake:
-        # Also where it runs: it may just be going to sleep.
+        # Also if it runs: it may be about to sleep.
         return await wishes.wake(caller, found.id)
-    if not found.container_present:
-        raise Refused("not_running", f"{found.name!r} is {found.phase}; start it first", workspace=found.name)
+    refuse_stopped(found)
     return await wishes.using.stay(found)
 
 
@@ -154,7 +154,8 @@ def is_awake(workspace: Workspace) -> bool:
 
 
 async def until_awake(visit: ConversationContext) -> None:
-    """Tells the client how it proceeds. Refused when it will not run; WebSocketDisconnect when the client has left."""
+    """Report the progress to the client until the workspace runs. Refused when it will not run; WebSocketDisconnect when the
+    client has disconnected."""
     leaving = asyncio.create_task(visit.inbox.until_gone())
     signed_out = asyncio.create_task(visit.accounts.until_ended(visit.caller))
     try:
@@ -168,9 +169,9 @@ async def _follow(visit: ConversationContext, leaving: "asyncio.Task[None]", sig
     found = visit.found
     while not is_awake(found):
         if found.error is not None and found.error.is_terminal:
-            raise Refused("in_error", f"{found.name!r} is in ERROR: {found.error.message}", workspace=found.name)
+            raise Refused("in_error", f"{found.name!r} has an error: {found.error.message}", workspace=found.name)
         if found.desired_state is not Wish.RUNNING:
-            raise Refused("not_running", f"{found.name!r} was stopped while it woke", workspace=found.name)
+            raise Refused("not_running", f"{found.name!r} was stopped while it was starting", workspace=found.name)
         now = {"phase": found.phase, "operation": found.operation, "progress": found.progress}
         if now != told:
             told = now
@@ -179,12 +180,12 @@ async def _follow(visit: ConversationContext, leaving: "asyncio.Task[None]", sig
         if leaving.done():
             raise WebSocketDisconnect
         if signed_out.done():
-            raise Refused("unauthorized", "you are not signed in any more")
+            raise Refused("unauthorized", "you are no longer signed in")
         found = await visit.wishes.find(visit.caller, found.id, Permission.RUN)
 
 
 def close_for_error(error: Refused | Failed | Unavailable) -> ForcedClose:
-    """What a refusal after the upgrade looks like."""
+    """The close frame for an error after the upgrade."""
     match error:
         case Refused(code="not_running"):
             return ForcedClose(GOING_AWAY, error.message)
@@ -194,7 +195,7 @@ def close_for_error(error: Refused | Failed | Unavailable) -> ForcedClose:
             return ForcedClose(BROKEN, error.message)
 
 
-async def close_websocket(websocket: WebSocket, end: End) -> None:
+async def close_websocket(websocket: WebSocket, end: ConversationEnd) -> None:
     with contextlib.suppress(*GONE, TimeoutError):
         async with asyncio.timeout(LAST_WORD_S):
             match end:
@@ -211,7 +212,7 @@ async def close_websocket(websocket: WebSocket, end: End) -> None:
 
 
 def size(wanted: object) -> TerminalSize:
-    wrong = f"a size is [columns, rows], whole numbers from 1 to {MOST_COLUMNS_OR_ROWS}"
+    wrong = f"a size must be [columns, rows], whole numbers from 1 to {MOST_COLUMNS_OR_ROWS}"
     match wanted:
         case [bool(), _] | [_, bool()]:
             raise ValueError(wrong)

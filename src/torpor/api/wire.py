@@ -1,4 +1,4 @@
-"""How does a record look in JSON?"""
+"""The JSON of workspaces, archives, events and the audit log: models, and conversions from records."""
 
 import base64
 import contextlib
@@ -10,46 +10,47 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, ValidationError, WithJsonSchema
 
+from torpor.api.action_words import command_of, meaning_of
 from torpor.domain.access import Share
 from torpor.domain.before_sleep import LONGEST_BEFORE_SLEEP_BYTES, MOST_BEFORE_SLEEP_WORDS
 from torpor.domain.errors import Refused
 from torpor.domain.explain import Explanation
 from torpor.domain.hostnames import Hosts
 from torpor.domain.idle import WorkLease
+from torpor.domain.missing_homes_latch import Latch
 from torpor.domain.names import LONGEST_NAME, NAME_RULE
-from torpor.domain.records import Workspace
+from torpor.domain.records import CONDITION_NAMES, Workspace, WorkspaceCondition, WorkspaceError
 from torpor.domain.retention import WORDS, Action, ArchiveDecision, GcWorkspace
 from torpor.domain.states import Stage
 from torpor.service.use import LONGEST_HOLD_S, LONGEST_REASON
 from torpor.service.wishes import LONGEST_TTL_S, RunningQuota
 from torpor.store.controller_members import Member
-from torpor.store.rows import from_conditions, from_error
 from torpor.store.service_store import Attempt, AuditRecord, NewBeforeSleep, StoredArchive
 from torpor.templates.catalogue import DEFAULT, Template
 
 
 def _storable(text: str) -> str:
     if "\0" in text or (not text.isprintable() and any("\ud800" <= character <= "\udfff" for character in text)):
-        raise ValueError("must hold neither NUL nor half of a surrogate pair")
+        raise ValueError("must not contain NUL or half of a surrogate pair")
     return text
 
 
 Text = Annotated[str, AfterValidator(_storable)]
 
 MOST_WORDS = 1000
-"""Of a command."""
+"""In a command."""
 LONGEST_PROGRAM = 200
-"""Of a program's name in the audit log."""
+"""The longest program name in the audit log."""
 
 
 def number(value: object) -> object:
-    """As JSON has it: neither `true` nor "1" is a number. (1.0 is an integer there.)"""
+    """Accept numbers as JSON defines them: `true` and "1" are not numbers, and 1.0 is an integer."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError("it must be a number")  # noqa: TRY004 - pydantic asks for a ValueError
     return value
 
 
-# In what is asked for. Pydantic would also take `true` and "yes" for numbers and booleans.
+# For request bodies. Pydantic alone would also accept `true` as a number and "yes" as a boolean.
 Integer = Annotated[int, BeforeValidator(number)]
 Number = Annotated[float, BeforeValidator(number)]
 Boolean = StrictBool
@@ -89,7 +90,7 @@ class WorkspaceOut(Wire):
     previous_phase: str | None = Field(description="The phase from which it last entered ERROR.")
     operation: str
     op_id: str | None
-    progress: int | None = Field(description="0 to 100, while something is under way that can tell.")
+    progress: int | None = Field(description="0 to 100 while an operation is in progress that reports it.")
     generation: int
     revision: int
     conditions: dict[str, Condition]
@@ -97,29 +98,30 @@ class WorkspaceOut(Wire):
     health_status: str
     error: ErrorInfo | None
     archive_key: str | None
-    disk_bytes: int | None = Field(description="What its home takes on the disk of the homes; null: not known yet.")
-    disk_measured_at: datetime | None = Field(description="When that was measured; null where there is no home.")
+    disk_bytes: int | None = Field(description="The disk space that the home uses; null: not known yet.")
+    disk_measured_at: datetime | None = Field(description="When the disk space was measured; null: there is no home on disk.")
     standby_ttl: int
     archive_ttl: int
     last_access_at: datetime
     sleeps_at: datetime | None = Field(
-        description="When it is stopped unless it is used again. Null until five minutes before, or a third of `standby_ttl`."
+        description="When the workspace will be stopped automatically unless it is used. "
+        "Null until five minutes before that, or a third of `standby_ttl`."
     )
     phase_changed_at: datetime
     observed_at: datetime | None
     created_at: datetime
     deleted_at: datetime | None
-    purge: bool = Field(description="It was deleted for good: it cannot be brought back.")
+    purge: bool = Field(description="The workspace is deleted for good and cannot be undeleted.")
     before_sleep: list[str] | None = Field(
         description="The command that runs before an automatic stop: null is the template's, an empty list is none."
     )
-    runs_before_sleep: bool = Field(description="That command runs, or is about to; nothing has been stopped yet.")
+    runs_before_sleep: bool = Field(description="The `before_sleep` command runs or is about to run; the program still runs.")
     url: str
-    shares: dict[str, Literal["use", "manage"]] = Field(description="With whom it is shared: user name to what they may.")
+    shares: dict[str, Literal["use", "manage"]] = Field(description="The users with whom it is shared, and the role of each.")
 
 
 class CreatedWorkspace(WorkspaceOut):
-    warnings: list[str] = Field(description="What its owner should know of it.")
+    warnings: list[str] = Field(description="What the owner should know about this workspace.")
 
 
 class WorkspacePage(Wire):
@@ -128,13 +130,13 @@ class WorkspacePage(Wire):
 
 
 class EventOut(Wire):
-    id: int = Field(description="As `Last-Event-ID` it asks for everything later.")
+    id: int = Field(description="Send it as `Last-Event-ID` to get all later events.")
     event: Literal["state_changed", "error", "sleeping_soon", "heartbeat", "reset"]
     at: datetime | None
     workspace: WorkspaceOut | None
 
 
-# Described here and refused where the rule stands, with a code of its own.
+# The schema only describes these limits. The rules refuse other values with a code of their own.
 Name = Annotated[Text, WithJsonSchema({"type": "string", "maxLength": LONGEST_NAME, "description": NAME_RULE})]
 Ttl = Annotated[Integer, WithJsonSchema({"type": "integer", "minimum": 1, "maximum": LONGEST_TTL_S, "description": "Seconds."})]
 
@@ -146,8 +148,8 @@ BeforeSleep = Annotated[
             "type": "array",
             "items": {"type": "string"},
             "maxItems": MOST_BEFORE_SLEEP_WORDS,
-            "description": "A program and its arguments, which run before an automatic stop; an empty list: none. "
-            f"At most {LONGEST_BEFORE_SLEEP_BYTES} bytes in all.",
+            "description": "A program and its arguments that run before an automatic stop; an empty list: none. "
+            f"At most {LONGEST_BEFORE_SLEEP_BYTES} bytes in total.",
         }
     ),
 ]
@@ -160,17 +162,17 @@ class CreateWorkspace(Wire):
     desired_state: Literal["RUNNING", "STANDBY", "ARCHIVED"] = "RUNNING"
     standby_ttl: Ttl | None = None
     archive_ttl: Ttl | None = None
-    before_sleep: BeforeSleep | None = Field(None, description="null: the template's.")
+    before_sleep: BeforeSleep | None = Field(None, description="null: the template's default.")
 
 
 class ChangeWorkspace(Wire):
-    """What is not named stays as it is."""
+    """Fields that are left out keep their values."""
 
     name: Name | None = None
     desired_state: Literal["RUNNING", "STANDBY", "ARCHIVED"] | None = None
     standby_ttl: Ttl | None = None
     archive_ttl: Ttl | None = None
-    before_sleep: BeforeSleep | None = Field(None, description="If it is named, null: the template's.")
+    before_sleep: BeforeSleep | None = Field(None, description="null: the template's default. Left out: no change.")
 
 
 class RecoverWorkspace(Wire):
@@ -229,7 +231,7 @@ class StayAwakeOut(Wire):
 
 
 class AskedOut(Wire):
-    origin: str = Field(description="PERSON, IDLE (nobody had used it for long enough) or WAKE (somebody knocked).")
+    origin: str = Field(description="PERSON (a user's request), IDLE (the automatic stop) or WAKE (the automatic start).")
     at: datetime
     words: str
 
@@ -245,16 +247,19 @@ class ExplanationOut(Wire):
     next: str | None
     why: str | None
     ways_out: list[WayOutOut]
-    awake_because: list[StayAwakeOut] = Field(description="What keeps it from going down a step by itself.")
-    stopped_because: AskedOut | None = Field(description="Who asked that it does not run; null where it should.")
+    awake_because: list[StayAwakeOut] = Field(description="What keeps the workspace from its automatic stop or archiving.")
+    stopped_because: AskedOut | None = Field(description="The request that stopped it; null if its requested state is RUNNING.")
 
 
 class HoldWorkspace(Wire):
     reason: Annotated[
-        Text, WithJsonSchema({"type": "string", "minLength": 1, "description": f"In at most {LONGEST_REASON} characters."})
+        Text, WithJsonSchema({"type": "string", "minLength": 1, "description": f"At most {LONGEST_REASON} characters."})
     ]
     seconds: Annotated[
-        Number, WithJsonSchema({"type": "number", "minimum": 1, "maximum": LONGEST_HOLD_S, "description": "For how long."})
+        Number,
+        WithJsonSchema(
+            {"type": "number", "minimum": 1, "maximum": LONGEST_HOLD_S, "description": "How long to keep it awake."}
+        ),
     ]
 
 
@@ -289,8 +294,8 @@ class TemplateOut(Wire):
     title: str
     description: str
     takes_command: bool
-    cpu_weight: int = Field(description="Where the CPU is busy, workspaces get it in the proportion of their weights.")
-    warnings: list[str] = Field(description="What to know before choosing it here.")
+    cpu_weight: int = Field(description="When the CPU is busy, workspaces share it in proportion to their weights.")
+    warnings: list[str] = Field(description="What to know before you choose this template in this installation.")
 
 
 class TemplateList(Wire):
@@ -300,16 +305,16 @@ class TemplateList(Wire):
 class MissingOut(Wire):
     what: str
     why: str
-    remedy: str = Field(description="The command or change that provides it; empty when there is none.")
+    remedy: str = Field(description="The command or change that provides the protection; empty: there is none.")
 
 
 class ConfinementOut(Wire):
-    """What one live controller confines."""
+    """The confinement of one live controller."""
 
     node_id: str
-    missing: list[MissingOut] = Field(description="The protections between users that its machine lacks.")
-    is_accepted: bool = Field(description="Its operator accepts several users without confinement (setting `unconfined`).")
-    summary: str = Field(description="What that means for users; empty when nothing is missing.")
+    missing: list[MissingOut] = Field(description="The protections between users that the controller's machine lacks.")
+    is_accepted: bool = Field(description="The operator accepts several users without confinement (setting `unconfined`).")
+    summary: str = Field(description="What that means for users; empty: no protection is missing.")
 
 
 class ConfinementList(Wire):
@@ -329,45 +334,47 @@ class LatchList(Wire):
 
 
 class GcItem(Wire):
-    """An archive that nobody needs."""
+    """An archive that no workspace needs."""
 
     key: str
     workspace: str
     workspace_id: str
-    size_bytes: int | None = Field(description="null: it was never proven.")
+    size_bytes: int | None = Field(description="null: the archive was never verified.")
     why: str
     means: str
-    action: Action = Field(description="What a collection would do with it now.")
+    action: Action = Field(description="What a collection would do with the archive now.")
     orphan_since: datetime | None
-    goes_at: datetime | None = Field(description="Not before this is it removed, as things stand.")
+    goes_at: datetime | None = Field(description="The archive is not removed before this time.")
 
 
 class GcReport(Wire):
-    # It was stored by a leader that may be older or newer.
+    # The report was stored by a leader of an older or newer version.
     model_config = ConfigDict(extra="ignore")
 
     started_at: datetime
     ended_at: datetime
-    skipped: str | None = Field(None, description="Why it did not come to its end.")
+    skipped: str | None = Field(None, description="Why the collection did not complete.")
     kept: int | None = None
-    orphans: int | None = Field(None, description="Marked, and still in their grace period.")
+    orphans: int | None = Field(None, description="Archives that are marked and still in their grace period.")
     removed: int = 0
     freed_bytes: int = 0
-    failed: dict[str, str] = Field({}, description="What could not be dealt with, and why; the next collection tries again.")
-    unknown: list[str] = Field([], description="In the store, and nobody can say where they come from: never removed.")
+    failed: dict[str, str] = Field({}, description="Archives that failed, and why; the next collection tries again.")
+    unknown: list[str] = Field([], description="Objects in the store of unknown origin. They are never removed.")
     unknown_count: int = 0
-    left_over: list[str] = Field([], description="In the store, left behind by operations that have ended: marked from now on.")
+    left_over: list[str] = Field(
+        [], description="Archives in the store that ended operations left behind. They are marked now."
+    )
     left_over_count: int = 0
-    missing: list[str] = Field([], description="In the database, not in the store.")
+    missing: list[str] = Field([], description="Archives in the database that are not in the store.")
     missing_count: int = 0
 
 
 class GcStanding(Wire):
     requested_at: datetime | None
     tried_at: datetime | None
-    ran_at: datetime | None = Field(description="When the last collection began that came to its end.")
-    report: GcReport | None = Field(description="What came of that one.")
-    skipped: GcReport | None = Field(description="What came of the last one since then that did not come to its end.")
+    ran_at: datetime | None = Field(description="When the last complete collection began.")
+    report: GcReport | None = Field(description="The result of that collection.")
+    skipped: GcReport | None = Field(description="The result of the last incomplete collection since then.")
 
 
 class GcRequested(Wire):
@@ -378,19 +385,21 @@ UNQUESTIONED = "unquestioned"
 
 
 class GcPreview(Wire):
-    would_skip: str | None = Field(description="Why a collection would touch nothing just now.")
+    would_skip: str | None = Field(description="Why a collection would change no archive now; null: it would.")
     kept: dict[str, int] = Field(
-        description="How many are kept, by reason; `unquestioned`: their workspaces have no more than are kept in any case."
+        description="How many archives are kept, by reason. `unquestioned`: their workspaces have no more than are always kept."
     )
     would_mark: int
     waiting: int
     would_remove: int
     would_free_bytes: int
     items: list[GcItem]
-    left_out: int = Field(description="How many more there are than `items` names.")
+    left_out: int = Field(description="How many more archives there are than `items` lists.")
     unknown: list[str]
     unknown_count: int
-    left_over: list[str] = Field(description="In the store, left behind by operations that have ended: would be marked, too.")
+    left_over: list[str] = Field(
+        description="Archives in the store that ended operations left behind. They would be marked, too."
+    )
     left_over_count: int
     missing: list[str]
     missing_count: int
@@ -413,14 +422,14 @@ class ShareList(Wire):
 class AuditOut(Wire):
     id: int
     at: datetime
-    username: str = Field(description="Who; for a sign-in that failed, the name that was tried.")
-    how: str = Field(description="SESSION, TOKEN, DOOR (a workspace's own host), NOBODY or SYSTEM.")
+    username: str = Field(description="The user; for a failed sign-in, the name that was entered.")
+    how: str = Field(description="SESSION, TOKEN, DOOR (a workspace's own host), NOBODY (not signed in) or SYSTEM.")
     token_label: str
-    came_from: str = Field(description="An address, where one is known and the reader may know it.")
+    came_from: str = Field(description="The address, if it is known and you may see it.")
     action: str
     workspace_id: str | None
-    workspace: str = Field(description="The name it had.")
-    outcome: str = Field(description="ok, or the code of the refusal.")
+    workspace: str = Field(description="The name that the workspace had.")
+    outcome: str = Field(description="ok, or the code of the error.")
     detail: dict[str, Any]
 
 
@@ -430,15 +439,14 @@ class AuditPage(Wire):
 
 
 class LimitsOut(Wire):
-    max_running_per_user: int = Field(description="How many workspaces of yours may run at once.")
-    default_max_running_per_user: int = Field(description="The same of users of whom nothing else is said.")
+    max_running_per_user: int = Field(description="How many of your workspaces may run at once.")
+    default_max_running_per_user: int = Field(description="The default for users without a limit of their own.")
     max_running_global: int
     running_mine: int
-    running: list[str] = Field(description="The names of those of yours that run, or are about to.")
+    running: list[str] = Field(description="The names of your workspaces that run or are about to start.")
 
 
 def workspace_out(workspace: Workspace, *, hosts: Hosts) -> WorkspaceOut:
-    error = from_error(workspace.error)
     return WorkspaceOut(
         id=workspace.id,
         name=workspace.name,
@@ -454,10 +462,10 @@ def workspace_out(workspace: Workspace, *, hosts: Hosts) -> WorkspaceOut:
         progress=workspace.progress,
         generation=workspace.generation,
         revision=workspace.revision,
-        conditions={name: Condition(**stored) for name, stored in from_conditions(workspace.conditions).items()},
+        conditions={name: condition_out(getattr(workspace.conditions, field)) for field, name in CONDITION_NAMES.items()},
         observed_status=workspace.observed_status,
         health_status=workspace.health_status,
-        error=ErrorInfo(**error) if error else None,
+        error=error_out(workspace.error) if workspace.error else None,
         archive_key=str(workspace.archive.key) if workspace.archive else None,
         disk_bytes=workspace.disk_bytes,
         disk_measured_at=workspace.disk_use.measured_at if workspace.disk_use else None,
@@ -477,6 +485,28 @@ def workspace_out(workspace: Workspace, *, hosts: Hosts) -> WorkspaceOut:
     )
 
 
+def condition_out(condition: WorkspaceCondition) -> Condition:
+    return Condition(
+        status="True" if condition.status else "False",
+        reason=condition.reason,
+        message=condition.message,
+        last_transition_time=condition.last_transition_time,
+    )
+
+
+def error_out(error: WorkspaceError) -> ErrorInfo:
+    return ErrorInfo(
+        reason=error.reason,
+        message=error.message,
+        is_terminal=error.is_terminal,
+        operation=error.operation,
+        error_count=error.error_count,
+        context=dict(error.context),
+        occurred_at=error.occurred_at,
+        wish_version=error.wish_version,
+    )
+
+
 def created_workspace(workspace: Workspace, warnings: Sequence[str], *, hosts: Hosts) -> CreatedWorkspace:
     return CreatedWorkspace(**workspace_out(workspace, hosts=hosts).model_dump(), warnings=list(warnings))
 
@@ -486,7 +516,7 @@ def workspace_json(workspace: Workspace, *, hosts: Hosts) -> dict[str, Any]:
 
 
 def new_before_sleep(body: ChangeWorkspace) -> NewBeforeSleep | None:
-    """Here null is a value: it is told apart from what is not named."""
+    """null is a value here, so it is distinguished from a field that is left out."""
     if "before_sleep" not in body.model_fields_set:
         return None
     return NewBeforeSleep(None if body.before_sleep is None else tuple(body.before_sleep))
@@ -565,7 +595,7 @@ def explanation_out(workspace: Workspace, explained: Explanation) -> Explanation
         waiting_for=WaitingOut(what=waiting.what, until=waiting.until) if waiting else None,
         next=explained.next_step,
         why=explained.why,
-        ways_out=[WayOutOut(command=way.command, means=way.means) for way in explained.ways_out],
+        ways_out=[WayOutOut(command=command_of(one, workspace.name), means=meaning_of(one)) for one in explained.actions],
         awake_because=[StayAwakeOut(why=stay.why, words=stay.words, until=stay.until) for stay in explained.awake],
         stopped_because=AskedOut(origin=stopped.origin, at=stopped.at, words=stopped.words) if stopped else None,
     )
@@ -598,6 +628,16 @@ def template_out(template: Template, warnings: Sequence[str] = ()) -> TemplateOu
     )
 
 
+def latch_out(latch: Latch) -> LatchOut:
+    return LatchOut(
+        provider=latch.provider,
+        since=latch.since,
+        expected=latch.expected,
+        missing=latch.missing,
+        released_at=latch.released_at,
+    )
+
+
 def gc_item(holder: GcWorkspace, decision: ArchiveDecision) -> GcItem:
     return GcItem(
         key=decision.archive.key,
@@ -613,71 +653,75 @@ def gc_item(holder: GcWorkspace, decision: ArchiveDecision) -> GcItem:
 
 
 def gc_report(stored: Mapping[str, Any] | None) -> GcReport | None:
-    """None also for what cannot be read: it is about the past."""
+    """None also for a report that cannot be read: an old report must not fail the call."""
     try:
         return None if stored is None else GcReport.model_validate(stored)
     except ValidationError:
         return None
 
 
-# Far more than any that is given out.
+def to_json_value(value: object) -> object:
+    """A datetime as text, for JSON that is not written by a model; other values unchanged."""
+    return value.isoformat() if isinstance(value, datetime) else value
+
+
+# Much longer than any cursor of this API.
 LONGEST_CURSOR = 256
 
 
 def to_cursor(after: Sequence[object] | None) -> str | None:
-    """Where the next page begins, for whoever asked for this one: not theirs to read."""
+    """Where the next page begins, opaque to clients."""
     if after is None:
         return None
-    said = [one.isoformat() if isinstance(one, datetime) else one for one in after]
-    return base64.urlsafe_b64encode(json.dumps(said).encode()).decode()
+    return base64.urlsafe_b64encode(json.dumps([to_json_value(one) for one in after]).encode()).decode()
 
 
 def workspaces_after(cursor: str | None) -> tuple[datetime, str] | None:
     if cursor is None:
         return None
-    with _given_out(cursor) as (at, workspace_id):
+    with _parsed(cursor) as (at, workspace_id):
         return _instant(at), str(uuid.UUID(workspace_id))
 
 
 def operations_after(cursor: str | None) -> tuple[datetime, str, int] | None:
     if cursor is None:
         return None
-    with _given_out(cursor) as (at, op_id, attempt):
+    with _parsed(cursor) as (at, op_id, attempt):
         return _instant(at), str(uuid.UUID(op_id)), _whole(attempt, 2**31)
 
 
 def lines_before(cursor: str | None) -> int | None:
     if cursor is None:
         return None
-    with _given_out(cursor) as (line,):
+    with _parsed(cursor) as (line,):
         return _whole(line, 2**63)
 
 
 @contextlib.contextmanager
-def _given_out(cursor: str) -> Iterator[list[Any]]:
+def _parsed(cursor: str) -> Iterator[list[Any]]:
     try:
         if len(cursor) > LONGEST_CURSOR:
-            raise ValueError("too long")  # noqa: TRY301 - told below, like everything else that it may be
-        said = json.loads(base64.b64decode(cursor, altchars=b"-_", validate=True))
-        if not isinstance(said, list):
-            raise TypeError("not a list")  # noqa: TRY301 - told below, like everything else that it may be
-        yield said
+            raise ValueError("too long")  # noqa: TRY301 - refused below, like every other fault
+        values = json.loads(base64.b64decode(cursor, altchars=b"-_", validate=True))
+        if not isinstance(values, list):
+            raise TypeError("not a list")  # noqa: TRY301 - refused below, like every other fault
+        yield values
     except (ValueError, TypeError, AttributeError, OverflowError) as error:
-        raise Refused("bad_cursor", f"{cursor[:LONGEST_CURSOR]!r} is not a cursor that this API gave out") from error
+        raise Refused("bad_cursor", f"{cursor[:LONGEST_CURSOR]!r} is not a cursor of this API") from error
 
 
 def _instant(text: str) -> datetime:
     at = datetime.fromisoformat(text)
     if at.tzinfo is None:
-        raise ValueError("not an instant")
-    # An instant that UTC has no year for is none that anything happened at.
+        raise ValueError("without a time zone")
+    # OverflowError for instants outside of the years of UTC.
     return at.astimezone(UTC)
 
 
-def _whole(said: int, below: int) -> int:
-    if not isinstance(said, int) or not 0 <= said < below:
-        raise ValueError("not such a number")
-    return said
+def _whole(number: int, below: int) -> int:
+    if not isinstance(number, int) or not 0 <= number < below:
+        raise ValueError("not a number in this range")
+    return number
 
 
 def from_base64(text: str) -> bytes:

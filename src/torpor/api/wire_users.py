@@ -1,4 +1,4 @@
-"""How do people, their sessions and their tokens look in JSON?"""
+"""The JSON of users, sessions and API tokens: models, and conversions from records."""
 
 import base64
 import binascii
@@ -24,11 +24,11 @@ class Login(Wire):
 
 
 class OidcOut(Wire):
-    name: str = Field(description="What the button says; it leads to /oidc/begin.")
+    name: str = Field(description="The label of the sign-in button, which leads to /oidc/begin.")
 
 
 class SignInOut(Wire):
-    """How one can sign in here."""
+    """How users can sign in."""
 
     password: bool
     oidc: OidcOut | None
@@ -38,10 +38,10 @@ class Me(Wire):
     id: str
     username: str
     is_admin: bool
-    max_running: int | None = Field(description="null: as everybody.")
-    has_password: bool = Field(description="false: there is no old one to name when setting one.")
-    how: Literal["SESSION", "TOKEN"] = Field(description="By what this caller was recognised.")
-    credential_id: str = Field(description="Of that session or token.")
+    max_running: int | None = Field(description="null: the default.")
+    has_password: bool = Field(description="false: no old password is needed to set one.")
+    how: Literal["SESSION", "TOKEN"] = Field(description="How this call is authenticated.")
+    credential_id: str = Field(description="The id of the session or API token.")
     scopes: list[Scope]
     expires_at: datetime | None
 
@@ -49,7 +49,7 @@ class Me(Wire):
 class ChangePassword(Wire):
     old: Text | None = Field(None, max_length=LONGEST_PASSWORD)
     new: Text = Field(description=f"{SHORTEST_PASSWORD} to {LONGEST_PASSWORD} characters.")
-    end_tokens: Boolean = Field(False, description="Whether every token ends as well; all other sessions do.")
+    end_tokens: Boolean = Field(False, description="Also revoke all API tokens. All other sessions end in any case.")
 
 
 class SessionOut(Wire):
@@ -57,7 +57,7 @@ class SessionOut(Wire):
     created_at: datetime
     expires_at: datetime
     last_used_at: datetime | None
-    came_from: str = Field(description="The address it was begun from.")
+    came_from: str = Field(description="The address from which the user signed in.")
     user_agent: str
     is_current: bool
 
@@ -67,10 +67,10 @@ class SessionList(Wire):
 
 
 class MakeToken(Wire):
-    label: Text = Field(description="What it is for, in 1 to 100 characters.")
+    label: Text = Field(description="What the API token is for, in 1 to 100 characters.")
     scopes: list[Scope] = Field(max_length=20)
     expires_in: Integer | None = Field(
-        None, description="Seconds; null: it lives until it is revoked. What a token makes does not live longer than itself."
+        None, description="Seconds; null: no expiry. An API token that creates another one cannot give it a later expiry."
     )
 
 
@@ -81,11 +81,11 @@ class TokenOut(Wire):
     created_at: datetime
     expires_at: datetime | None
     last_used_at: datetime | None
-    came_from: str = Field(description="The address it was made from.")
+    came_from: str = Field(description="The address from which the API token was created.")
 
 
 class TokenMade(TokenOut):
-    token: str = Field(description="Told this once: only its digest is kept.")
+    token: str = Field(description="The API token. It is shown only once: only its digest is stored.")
 
 
 class TokenList(Wire):
@@ -97,18 +97,18 @@ Limit = Annotated[int, Field(ge=0, le=LARGEST_LIMIT), BeforeValidator(number)]
 
 class CreateUser(Wire):
     username: Text = Field(description=USERNAME_RULE)
-    password: Text | None = Field(None, description="null: no password lets this user in.")
+    password: Text | None = Field(None, description="null: this user cannot sign in with a password.")
     is_admin: Boolean = False
-    max_running: Limit | None = Field(None, description="null: as everybody.")
+    max_running: Limit | None = Field(None, description="null: the default.")
 
 
 class ChangeUser(Wire):
-    """What is not named stays as it is."""
+    """Fields that are left out keep their values."""
 
     is_admin: Boolean = False
     is_active: Boolean = True
-    max_running: Limit | None = Field(None, description="null: as everybody.")
-    password: Text = Field("", description="Ends every session and every token of this user.")
+    max_running: Limit | None = Field(None, description="null: the default.")
+    password: Text = Field("", description="A new password. It ends all sessions and API tokens of this user.")
 
 
 class UserOut(Wire):
@@ -118,7 +118,7 @@ class UserOut(Wire):
     is_active: bool
     max_running: int | None
     has_password: bool
-    is_from_provider: bool = Field(description="Whether an OpenID Connect provider vouches for this user.")
+    is_from_provider: bool = Field(description="Whether this user signs in with an OpenID Connect provider.")
     created_at: datetime
 
 
@@ -142,7 +142,7 @@ def me_out(caller: Caller, account: Account) -> Me:
 
 
 def session_out(session: Credential, *, current_id: str) -> SessionOut:
-    assert session.expires_at is not None, "the database sees to it that sessions end"
+    assert session.expires_at is not None, "the database requires that sessions expire"
     return SessionOut(
         id=session.id,
         created_at=session.created_at,
@@ -184,7 +184,7 @@ def user_out(account: Account) -> UserOut:
 
 
 def user_page(accounts: Sequence[Account], *, limit: int) -> UserPage:
-    """Of `accounts` one more than fits, if there is one."""
+    """`accounts` has one more than the page, if there is a next page."""
     items = [user_out(one) for one in accounts[:limit]]
     return UserPage(items=items, next_cursor=to_name_cursor(items[-1].username) if len(accounts) > limit else None)
 
@@ -194,7 +194,7 @@ def to_name_cursor(name: str) -> str:
 
 
 def from_name_cursor(cursor: str | None) -> str:
-    """The name after which to go on; empty: from the beginning."""
+    """The name after which the page begins; empty: from the beginning."""
     if cursor is None:
         return ""
     try:
@@ -207,4 +207,4 @@ def from_name_cursor(cursor: str | None) -> str:
 
 
 def _bad_cursor(cursor: str) -> Refused:
-    return Refused("bad_cursor", f"{cursor!r} is not a cursor that this API gave out")
+    return Refused("bad_cursor", f"{cursor!r} is not a cursor of this API")

@@ -1,10 +1,9 @@
-"""What can be done with a workspace over HTTP?"""
+"""Create, read, change, delete and recover workspaces; run commands; read logs."""
 
 import asyncio
-from dataclasses import asdict
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Path, Query, Response
+from fastapi import APIRouter, Header, Query, Response
 from fastapi.responses import PlainTextResponse
 
 from torpor.api import wire
@@ -20,7 +19,7 @@ from torpor.templates.catalogue import templates
 
 LONGEST_KEY = 200
 EXEC_S = 600.0
-"""How long a command may take whose output is one answer. A stream has no limit."""
+"""How long a command may take if its output is one answer. A command over a WebSocket has no limit."""
 Limit = Annotated[int, Query(ge=1, le=1000)]
 Key = Annotated[
     str | None,
@@ -29,7 +28,7 @@ Key = Annotated[
         min_length=1,
         max_length=LONGEST_KEY,
         pattern=r"^[!-~]+$",
-        description="Asked for again with the same one within a day, it is the same workspace.",
+        description="A second request with the same key within a day creates no workspace and returns the first one.",
     ),
 ]
 
@@ -42,29 +41,18 @@ def workspace_routes(wishes: Wishes, runtime: Runtime, hosts: Hosts) -> APIRoute
 
     @router.get("/templates")
     async def list_templates() -> wire.TemplateList:
-        warnings = await wishes.warnings()
+        warnings = await wishes.confinement.template_warnings()
         return wire.TemplateList(items=[wire.template_out(one, warnings.get(one.name, ())) for one in templates().values()])
 
     @router.get("/limits")
     async def limits(caller: Asking) -> wire.LimitsOut:
-        """How many may run, and which of the caller's own do."""
+        """How many workspaces may run, and which of your own run."""
         return wire.limits_out(await wishes.room(caller))
-
-    @router.get("/latches")
-    async def latches() -> wire.LatchList:
-        """Providers at which nothing is touched, because too much has disappeared there at once."""
-        return wire.LatchList(items=[wire.LatchOut(**asdict(latch)) for latch in await wishes.latches()])
-
-    @router.post("/latches/{provider}/release", status_code=204)
-    async def release(provider: Annotated[wire.Text, Path()], caller: Asking) -> Response:
-        """What is missing there is really gone."""
-        await wishes.release(caller, provider)
-        return Response(status_code=204)
 
     @router.post("/workspaces", status_code=201)
     async def create(body: wire.CreateWorkspace, caller: Asking, key: Key = None) -> wire.CreatedWorkspace:
-        # Asked before anything is created: a database that is lost in between must not hide the new workspace.
-        warnings = (await wishes.warnings()).get(body.template, ())
+        # Read before the workspace is created: if the database is lost in between, the client must not miss the new workspace.
+        warnings = (await wishes.confinement.template_warnings()).get(body.template, ())
         made = await wishes.create(
             caller,
             name=body.name,
@@ -82,7 +70,7 @@ def workspace_routes(wishes: Wishes, runtime: Runtime, hosts: Hosts) -> APIRoute
     async def list_workspaces(
         caller: Asking, limit: Limit = 100, cursor: str | None = None, phase: Phase | None = None
     ) -> wire.WorkspacePage:
-        """The caller's own, and those shared with them; for administrators, all."""
+        """Your own workspaces and those shared with you; for administrators, all."""
         page = await wishes.page(caller, phase=phase, after=wire.workspaces_after(cursor), limit=limit)
         return wire.WorkspacePage(items=[out(one) for one in page.items], next_cursor=wire.to_cursor(page.next_after))
 
@@ -120,7 +108,7 @@ def workspace_routes(wishes: Wishes, runtime: Runtime, hosts: Hosts) -> APIRoute
 
     @router.get("/workspaces/{workspace}/operations")
     async def operations(workspace: str, caller: Asking, limit: Limit = 100, cursor: str | None = None) -> wire.OperationList:
-        """Every attempt, the latest first."""
+        """Every attempt of every operation, newest first."""
         history = await wishes.history(caller, workspace, after=wire.operations_after(cursor), limit=limit)
         items = [wire.operation_out(attempt) for attempt in history.items]
         return wire.OperationList(items=items, next_cursor=wire.to_cursor(history.next_after))
@@ -136,7 +124,7 @@ def workspace_routes(wishes: Wishes, runtime: Runtime, hosts: Hosts) -> APIRoute
     @router.post("/workspaces/{workspace}/exec")
     async def execute(workspace: str, body: wire.Exec, caller: Asking) -> wire.ExecOut:
         stdin = wire.from_base64(body.stdin)
-        # What follows the program's name may be a password.
+        # Only the program's name: an argument may be a password.
         program = body.command[0][: wire.LONGEST_PROGRAM]
         found = await wishes.enter(caller, workspace, AuditAction.WORKSPACE_EXEC, program=program)
         async with wishes.using.keeping_awake(found):
@@ -144,7 +132,10 @@ def workspace_routes(wishes: Wishes, runtime: Runtime, hosts: Hosts) -> APIRoute
                 async with asyncio.timeout(EXEC_S):
                     done = await runtime.execute(found.id, body.command, stdin)
             except TimeoutError:
-                raise Refused("took_too_long", f"the command did not end within {EXEC_S:g} s; it was ended") from None
+                raise Refused(
+                    "took_too_long",
+                    f"the command did not end within {EXEC_S:g} s and was stopped; use `torpor exec` for long commands",
+                ) from None
         return wire.ExecOut(exit_code=done.exit_code, stdout=wire.to_base64(done.stdout), stderr=wire.to_base64(done.stderr))
 
     @router.get("/workspaces/{workspace}/logs", response_class=PlainTextResponse)

@@ -1,4 +1,4 @@
-"""A home as a verified stream, and where it sleeps (any object store)."""
+"""A home as a verified archive in any object store."""
 
 from torpor.archives.archives import HomeArchives
 from torpor.archives.tree import tree_root

@@ -1,4 +1,4 @@
-"""Where do homes sleep? The port's answer, over any object store."""
+"""Keep homes as archives in an object store: the implementation of `torpor.ports.Archives`."""
 
 import asyncio
 import json
@@ -14,27 +14,27 @@ from torpor.archives.manifest import MANIFEST_NAME, ManifestHead, fetch_head, ob
 from torpor.archives.pack import PackRequest, pack_empty
 from torpor.archives.store import ArchiveStore, ObjectMissing, StoreAddress
 from torpor.domain.errors import Code, Failed, Refused, TorporError, Unavailable
-from torpor.domain.records import ArchiveKey
+from torpor.domain.records import Archive, ArchiveKey, ProvenArchive
 from torpor.loops import report_progress
-from torpor.ports import Home, HomeJob, ListedArchive, Proven
+from torpor.ports import Home, HomeJob, ListedArchive
 
 REACHABLE_TIMEOUT_S = 5.0
 LOOK_TIMEOUT = "5s"
-"""Of the client, for one try of three: a store that is well again is not called silent for long because an old look hangs."""
+"""For one of the client's three tries. A check that hangs must not hide for long that the store answers again."""
 REMEMBERED_S = 2.0
-"""How long an answer to `reachable` holds: as long as a person looks away, and one look for a crowd of workspaces."""
+"""How long an answer of `reachable` is reused, so that many workspaces share one check."""
 CALLS_AT_ONCE = 4
-# Isolated (-I): a file named like a module, in the home or in the environment, must never run in our place.
+# Isolated (-I): a file in the home or in the environment that has a module's name must not be imported.
 PYTHON = (sys.executable, "-I", "-X", "utf8")
 
 Answer = TypeVar("Answer")
 
 
 class HomeArchives:
-    """Archives in the store that `url` names; implements `torpor.ports.Archives`.
+    """Archives in the store at `url`; implements `torpor.ports.Archives`.
 
-    `options` are obstore's for that store, secrets included; they travel on a job's standard input only. `python` starts an
-    interpreter that has Torpor, where jobs run. `empty_home_mode` is the mode of a home that was archived before it was made.
+    `options` are obstore's options for that store, including secrets; jobs get them on standard input only. `python` starts an
+    interpreter that has Torpor, for jobs. `empty_home_mode` is the mode of a home that is archived before it exists.
     """
 
     def __init__(
@@ -49,21 +49,21 @@ class HomeArchives:
         self._options = dict(options or {})
         self._python = python
         self._empty_home_mode = empty_home_mode
-        # Not the event loop's own threads: a store that never answers would hold them all, and with them the rest of Torpor.
+        # Separate from the event loop's threads: a store that never answers would block all of them, and the rest of Torpor.
         self._threads = Threads(CALLS_AT_ONCE)
         self._world: str | None = None
         self._look: Future[bool] | None = None
         self._looked_s = 0.0
 
     async def close(self) -> None:
-        """No call begins any more, and nobody waits for those that hang."""
+        """Start no further call, and do not wait for calls that hang."""
         self._threads.close()
 
     def __repr__(self) -> str:
         return f"HomeArchives({self._address.url!r})"
 
     async def world(self) -> str:
-        """Kept in the store, so that it goes where the archives go."""
+        """The store's identity. It is kept in the store, so it moves with the archives."""
 
         def identify(place: ArchiveStore) -> str:
             if self._world is None:
@@ -79,28 +79,29 @@ class HomeArchives:
     def unpack_job(self, key: ArchiveKey) -> HomeJob:
         return self._job("unpack", key, writes=True)
 
-    def proven(self, key: ArchiveKey, result: Mapping[str, object]) -> Proven:
+    def proven(self, key: ArchiveKey, home: Home, revision: int, result: Mapping[str, object]) -> ProvenArchive:
         try:
             said: Mapping[str, Any] = result
             root, numbers = said["manifest_root"], [said[name] for name in ("size_bytes", "home_bytes", "files")]
         except KeyError as error:
-            raise Failed(Code.INTERNAL, f"a pack job's result does not say {error}") from error
+            raise Failed(Code.INTERNAL, f"the result of a pack job lacks {error}") from error
         if not isinstance(root, str) or not all(isinstance(number, int) for number in numbers):
-            raise Failed(Code.INTERNAL, "a pack job's result says something else than numbers")
-        return Proven(key, root, *numbers)
+            raise Failed(Code.INTERNAL, "the result of a pack job has a value of the wrong type")
+        return ProvenArchive(Archive(key, home.generation, revision, root), *numbers)
 
-    async def create_empty(self, key: ArchiveKey, home: Home, revision: int) -> Proven:
+    async def create_empty(self, key: ArchiveKey, home: Home, revision: int) -> ProvenArchive:
         _check(key, home)
         order = PackRequest(key, generation=home.generation, revision=revision)
         head = await self._ask(lambda place: pack_empty(place, order, mode=self._empty_home_mode).head)
-        return Proven(key, head.manifest_root, sum(part.size for part in head.parts), head.home_bytes, head.files)
+        archive = Archive(key, home.generation, revision, head.manifest_root)
+        return ProvenArchive(archive, sum(part.size for part in head.parts), head.home_bytes, head.files)
 
     async def manifest_root(self, key: ArchiveKey) -> str:
         head = await self._ask(lambda place: _standing(place, key))
         return head.manifest_root
 
     async def reachable(self) -> bool:
-        """One look for all who ask at once, and for those who ask soon after."""
+        """Callers at the same time, or shortly after, share one check."""
         if self._look is None or (self._look.done() and time.monotonic() - self._looked_s > REMEMBERED_S):
             self._look = run_in_thread(self._answers)
         try:
@@ -113,7 +114,7 @@ class HomeArchives:
         is_whole: dict[str, bool] = {}
         try:
             pages = await self._ask(lambda place: place.folders(MANIFEST_NAME))
-            # Each page, and the end, is asked for of a store that was recognised anew: all of it comes from the one we know.
+            # The identity is checked again before each page and before the end, so all pages come from the same store.
             while (page := await self._ask(lambda _place: next(pages, None))) is not None:
                 report_progress()
                 for folder, has_manifest in page:
@@ -136,13 +137,13 @@ class HomeArchives:
         return True
 
     def _recognised(self, place: ArchiveStore) -> ArchiveStore:
-        """The store that we have known from the first look on; Unavailable when it is another."""
+        """Raise Unavailable if the store is not the one of this process's first call."""
         seen = place.identity()
         if self._world is None:
-            self._world = seen  # it may have none yet
+            self._world = seen  # None if the store has no identity yet
         elif seen != self._world:
-            what = "its identity is gone" if seen is None else f"it is {seen}, and was {self._world}"
-            message = f"{self._address.url} is not the archive store that it was ({what}); is its disk mounted?"
+            what = "its identity is missing" if seen is None else f"it is {seen}, expected {self._world}"
+            message = f"{self._address.url} is not the same archive store as before ({what}); is its disk mounted?"
             raise Unavailable(message, endpoint=self._address.url)
         return place
 
@@ -151,13 +152,13 @@ class HomeArchives:
         return HomeJob((*self._python, "-m", "torpor.archives.job"), json.dumps(order).encode(), writes)
 
     async def _ask(self, question: Callable[[ArchiveStore], Answer]) -> Answer:
-        """In a thread, since a store may be slow. When it does not answer anybody, nothing is known of this archive."""
+        """In a thread: a store may be slow. Unavailable if the whole store does not answer: the archive may be intact."""
         try:
             place = ArchiveStore(self._address, self._options)
             return await asyncio.wrap_future(self._threads.submit(lambda: question(self._recognised(place))))
         except (Failed, Unavailable) as error:
             if self._look is not None and self._look.done():
-                self._look = None  # from before this failure
+                self._look = None  # its answer is older than this failure
             if isinstance(error, Unavailable):
                 raise
             if error.code is Code.S3_ACCESS_ERROR and not await self.reachable():
@@ -167,11 +168,11 @@ class HomeArchives:
 
 def _check(key: ArchiveKey, home: Home) -> None:
     if key.workspace_id != home.workspace_id:
-        raise Refused("wrong_workspace", f"an archive of {home.workspace_id} cannot lie under {key}")
+        raise Refused("wrong_workspace", f"an archive of {home.workspace_id} cannot be stored under {key}")
 
 
 def _standing(place: ArchiveStore, key: ArchiveKey) -> ManifestHead:
-    """The head of an archive whose objects are all there, as long as they should be."""
+    """The head of an archive, after a check that all its objects exist and have the right length."""
     try:
         head = fetch_head(place, key)
         if head is None:
@@ -179,7 +180,7 @@ def _standing(place: ArchiveStore, key: ArchiveKey) -> ManifestHead:
         for part in head.parts:
             size = place.size(object_path(key, part.name))
             if size is None:
-                raise ObjectMissing(f"{part.name} is not there")  # noqa: TRY301
+                raise ObjectMissing(f"{part.name} is missing")  # noqa: TRY301
             if size != part.size:
                 raise ArchiveMismatch(f"{part.name} has {size} bytes, the manifest says {part.size}")  # noqa: TRY301
     except ObjectMissing as error:

@@ -1,6 +1,6 @@
-"""Where does a call wait that may never come back?
+"""Run calls that may never return in daemon threads.
 
-In a thread that nobody has to wait for: neither the event loop's own threads, which others need, nor the interpreter's end.
+They do not use the event loop's threads, which other code needs, and the interpreter does not wait for them at exit.
 """
 
 from collections import deque
@@ -16,7 +16,7 @@ Call = tuple["Future[Any]", Callable[[], Any]]
 
 
 def run_in_thread(work: Callable[[], Answer]) -> "Future[Answer]":
-    """Begun at once, and not to be cancelled: those who share the answer cannot take it from each other."""
+    """Start at once. The call cannot be cancelled, because several callers may share its answer."""
     future: Future[Answer] = Future()
     future.set_running_or_notify_cancel()
     Thread(target=_answer, args=(future, work), name="archives-look", daemon=True).start()
@@ -24,7 +24,7 @@ def run_in_thread(work: Callable[[], Answer]) -> "Future[Answer]":
 
 
 class Threads:
-    """At most so many threads, each for as long as there is work; a call that is cancelled before its turn is not made."""
+    """A pool of at most `most` threads. A thread ends when no call waits; a cancelled waiting call is not made."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -45,7 +45,7 @@ class Threads:
         return future
 
     def close(self) -> None:
-        """Nothing begins any more. What has begun is left to itself."""
+        """Start no further call. Running calls continue."""
         with self._lock:
             self._is_closed = True
             waiting, self._waiting = self._waiting, deque()
@@ -67,7 +67,7 @@ class Threads:
 def _answer(future: "Future[Any]", work: Callable[[], Any]) -> None:
     try:
         answer = work()
-    except BaseException as error:  # whoever waits for the answer judges it
+    except BaseException as error:  # raised where the answer is awaited
         future.set_exception(error)
     else:
         future.set_result(answer)

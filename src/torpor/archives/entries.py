@@ -1,8 +1,7 @@
-"""What is one thing in a home, and which bytes say so for good?
+"""Describe one file, directory or link of a home as a canonical line, and hash the lines to a root.
 
-The canonical line of an entry is the line that stands in the manifest, and the root is the SHA-256 over all of them in order.
-Nothing in a line depends on when, where or for whom the archive was made: an owner that is the home's own is written as
-"home", so a home that is restored for another user still has the same root.
+The manifest contains these lines. The root is the SHA-256 over all lines in order. A line does not depend on the time, the
+machine or the user of the archive: the home's owner is written as "home", so a home of another user has the same root.
 """
 
 import hashlib
@@ -28,7 +27,7 @@ class EntryKind(StrEnum):
 
 
 class ArchiveMismatch(Exception):
-    """An archive is not what its manifest says, or its manifest is not one that Torpor writes."""
+    """An archive differs from its manifest, or Torpor did not write the manifest."""
 
     def __init__(self, message: str, **context: object) -> None:
         super().__init__(message)
@@ -38,9 +37,9 @@ class ArchiveMismatch(Exception):
 
 @dataclass(frozen=True, slots=True)
 class HomeFacts:
-    """What belongs to the place where a home stood rather than to the tree: kept beside the entries, outside the root.
+    """Facts about the home directory itself that are not part of the root.
 
-    The home directory's own mtime is among them: whoever mounts a home or puts a socket into it touches it.
+    Its mtime is one of them: mounting a home or creating a socket in it changes the mtime.
     """
 
     uid: int
@@ -51,7 +50,7 @@ class HomeFacts:
 @dataclass(frozen=True, slots=True)
 class Entry:
     path: str
-    """Relative, `/` between names; bytes that are not UTF-8 are carried as lone surrogates (os.fsdecode)."""
+    """Relative, with `/` between names; bytes that are not UTF-8 become lone surrogates (os.fsdecode)."""
     kind: EntryKind
     mode: int
     uid: Owner
@@ -60,10 +59,10 @@ class Entry:
     """None for the home directory itself."""
     size: int = 0
     target: str = ""
-    """Of a symlink: its text. Of a hard link: the path of the entry that carries the content."""
+    """For a symlink, its text. For a hard link, the path of the entry with the content."""
     xattrs: Mapping[str, bytes] = field(default_factory=dict)
     sha256: str = ""
-    """Of a file's content."""
+    """Of the content, for files."""
 
     def line(self) -> bytes:
         return _encode(
@@ -83,7 +82,7 @@ class Entry:
 
     @classmethod
     def parse(cls, line: bytes) -> "Entry":
-        """Strict: a line that this program would not have written is refused, so that two spellings never share a root."""
+        """Refuse every line that `line` would write differently, so that one tree has one root."""
         try:
             said: dict[str, Any] = json.loads(line)
             entry = cls(
@@ -118,9 +117,9 @@ _encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class EntryOrder:
-    """Checks, one entry after the other, that each stands in its place: depth first, names sorted by their bytes.
+    """Check that entries come depth first, with names sorted by their bytes.
 
-    It follows that no path stands twice, and that every parent is a directory entry that came before.
+    This implies that no path occurs twice and that each parent directory comes before its children.
     """
 
     def __init__(self) -> None:
@@ -152,7 +151,7 @@ class EntryOrder:
 
 
 class RootHash:
-    """The root of a tree, and its size, growing with its entries."""
+    """The root hash, the number of files and the size of a tree, updated entry by entry."""
 
     def __init__(self) -> None:
         self._digest = hashlib.sha256()
@@ -160,7 +159,7 @@ class RootHash:
         self.home_bytes = 0
 
     def add(self, entry: Entry, line: bytes | None = None) -> bytes:
-        """`line` for those who know it already: making it is most of the work."""
+        """Pass `line` if it is known: building it is most of the work."""
         line = entry.line() if line is None else line
         self._digest.update(line + b"\n")
         if entry.kind in (EntryKind.FILE, EntryKind.HARDLINK):

@@ -1,4 +1,4 @@
-"""Which path is an error of the system about, and what does it mean there?"""
+"""Translate OSErrors on files of a home to Failed, with the path in the message."""
 
 import errno
 import os
@@ -10,20 +10,20 @@ from torpor.domain.errors import Code, Failed
 ERRNO_MEANS = {errno.ENOSPC: Code.DISK_FULL, errno.EDQUOT: Code.DISK_FULL}
 
 HINTS = {
-    errno.EPERM: " (only root gives files to other owners)",
-    errno.ENOTSUP: " (this file system does not hold such extended attributes)",
+    errno.EPERM: " (only root can change the owner of files)",
+    errno.ENOTSUP: " (this file system does not support such extended attributes)",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class FileOperation:
-    """What was under way."""
+    """The operation in progress when an error occurs."""
 
     verb: str
     otherwise: Code
-    """What an error means that ERRNO_MEANS does not know."""
+    """The code of an error that is not in ERRNO_MEANS."""
     missing_means_changed: bool
-    """A name that was listed a moment ago and is gone: somebody is at work there."""
+    """A name that was listed and is now missing: another process changes the home."""
     gives_hints: bool
 
 
@@ -32,11 +32,11 @@ RESTORING = FileOperation("restore", Code.TAR_EXTRACT_FAILED, missing_means_chan
 
 
 def home_changed_error(path: str) -> Failed:
-    return Failed(Code.HOME_CHANGED, f"{path!r} changed while it was read: somebody still writes to this home", path=path)
+    return Failed(Code.HOME_CHANGED, f"{path!r} changed while it was read: a process still writes to this home", path=path)
 
 
 class FileErrors:
-    """Says which path an error of the system is about, in our words."""
+    """A context manager that translates the OSErrors of its block."""
 
     __slots__ = ("_doing", "_path")
 

@@ -1,4 +1,4 @@
-"""How are bytes squeezed and unsqueezed without ever holding many of them?"""
+"""Compress and decompress streams with zstd in bounded memory."""
 
 import sys
 from collections.abc import Iterable, Iterator
@@ -12,9 +12,9 @@ else:
 
 LEVEL = 3
 WORKERS = 2
-"""With workers zstd compresses beside the thread that reads and hashes. Its output does not depend on their number."""
+"""With workers, zstd compresses in parallel with the thread that reads and hashes. Their number does not change the output."""
 JOB_BYTES = 2 << 20
-"""What one worker takes at a time; zstd's own choice would hold 100 MB."""
+"""The input of one worker at a time; zstd's default would hold 100 MB."""
 PIECE_BYTES = 1 << 20
 GATHER_BYTES = 1 << 18
 
@@ -31,7 +31,7 @@ def compressor(workers: int = 0) -> "ZstdCompressor":
 
 
 def compressed(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """One zstd frame. Small pieces are gathered first: a call for each header would cost more than its work."""
+    """One zstd frame. Small pieces are collected first, because a call for each tar header would be slow."""
     frame = compressor(WORKERS)
     gathered = bytearray()
     for piece in pieces:
@@ -50,7 +50,7 @@ def compressed(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def decompressed(chunks: Iterable[bytes | memoryview]) -> Iterator[bytes]:
-    """The content of one frame or several, at most PIECE_BYTES at a time, however well they were squeezed."""
+    """The content of one or more frames, at most PIECE_BYTES at a time for any compression ratio."""
     frame: ZstdDecompressor | None = None
     try:
         for chunk in chunks:
@@ -70,7 +70,7 @@ def decompressed(chunks: Iterable[bytes | memoryview]) -> Iterator[bytes]:
     except ZstdError as error:
         raise ArchiveMismatch(f"not readable as zstd: {error}") from error
     if frame is not None:
-        raise ArchiveMismatch("cut off: the last zstd frame has no end")
+        raise ArchiveMismatch("truncated: the last zstd frame is incomplete")
 
 
 def lines(pieces: Iterable[bytes], longest: int = 64 << 20) -> Iterator[bytes]:
@@ -91,7 +91,7 @@ def lines(pieces: Iterable[bytes], longest: int = 64 << 20) -> Iterator[bytes]:
 
 
 class ByteReader:
-    """A stream of bytes of which one takes exactly as many as one wants."""
+    """Read exact numbers of bytes from a stream of pieces."""
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
         self._pieces = pieces
@@ -119,4 +119,4 @@ class ByteReader:
     def _next(self) -> bytes:
         for piece in self._pieces:
             return piece
-        raise ArchiveMismatch("cut off: the stream ends too early")
+        raise ArchiveMismatch("truncated: the stream ends too early")

@@ -1,7 +1,6 @@
-"""What runs where the files are? `python -m torpor.archives.job HOME`, with one JSON object on standard input.
+"""Pack or unpack a home where its files are: `python -m torpor.archives.job HOME`, with one JSON object on standard input.
 
-The order comes on standard input and nowhere else, since it carries the store's secrets. What comes back is described at
-`torpor.ports.HomeJob`.
+The request comes on standard input only, since it contains the store's secrets. `torpor.ports.HomeJob` describes the output.
 """
 
 import json
@@ -25,7 +24,7 @@ PROGRESS_EVERY_S = 0.2
 
 
 class ProgressMeter:
-    """Says how far it has come, not too often."""
+    """Report progress at most every PROGRESS_EVERY_S seconds."""
 
     def __init__(self, total: int | None, say: Callable[[Mapping[str, object]], None]) -> None:
         self._done = 0
@@ -38,7 +37,7 @@ class ProgressMeter:
         now_s = time.monotonic()
         if now_s >= self._next_s:
             self._next_s = now_s + PROGRESS_EVERY_S
-            # The total of a pack is an estimate, and a try again counts anew: never more than all.
+            # The total of a pack is an estimate, and a retry counts again: progress never exceeds the total.
             total = None if self._total is None else max(self._total, self._done)
             self._say({"progress": [self._done, total]})
 
@@ -70,7 +69,7 @@ ACTIONS = {"pack": do_pack, "unpack": do_unpack}
 
 
 def write_json_line(line: Mapping[str, object]) -> None:
-    """One line to whoever started us. When nobody listens any more there is nothing left to do: die without a word."""
+    """Write one line to the parent process. If it has closed the pipe, exit silently: no one reads a message."""
     try:
         sys.stdout.write(json.dumps(line) + "\n")
         sys.stdout.flush()
@@ -80,7 +79,7 @@ def write_json_line(line: Mapping[str, object]) -> None:
 
 
 def plain(value: object) -> object:
-    """Text that any database takes: names that are not UTF-8 are shown, not carried."""
+    """Text that any database accepts: bytes that are not UTF-8 are escaped."""
     return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
 
 
@@ -91,14 +90,14 @@ def error_line(error: TorporError) -> Mapping[str, object]:
 
 
 def stop(number: int, frame: object) -> None:
-    """Unwind from wherever we are: uploads are aborted and lent permissions given back on the way. Once is enough."""
+    """Unwind the stack, which aborts uploads and restores changed permissions. A second signal is ignored."""
     signal.signal(number, signal.SIG_IGN)
     raise SystemExit(128 + number)
 
 
 def main(argv: list[str]) -> int:
     signal.signal(signal.SIGTERM, stop)
-    # Archives hold what is private in homes; and a deep tree keeps one directory open for each level.
+    # Archives contain private data. A deep tree needs one open directory for each level.
     os.umask(0o077)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
@@ -111,7 +110,7 @@ def main(argv: list[str]) -> int:
         write_json_line(error_line(error))
         return 1
     except (MemoryError, RecursionError, AssertionError, LookupError, TypeError, ValueError, OSError) as error:
-        # A bug or a machine in distress: the one who reads the log wants the place as well.
+        # A bug, or a machine without resources: the traceback belongs in the log as well.
         write_json_line(
             {"error": {"code": Code.INTERNAL.value, "message": f"{type(error).__name__}: {plain(str(error))}", "context": {}}}
         )

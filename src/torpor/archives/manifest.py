@@ -1,8 +1,8 @@
-"""What does an archive say about itself?
+"""Read and write the manifest, which states that an archive is complete and what it contains.
 
-`{workspace_id}/{op_id}/home.tar.zst` is the home; `manifest.json.zst`, written last and never changed, says that the archive
-is whole and what must be in it. The manifest is two zstd frames that make one JSON document: a head, then an entry a line.
-So it can be written and read without holding a million entries, and a person can read it with `zstd -dc` and `jq`.
+`{workspace_id}/{op_id}/home.tar.zst` is the home. `manifest.json.zst` is written last and never changes. It is two zstd frames
+that form one JSON document: a head, then one entry per line. So a million entries need little memory, and you can read it with
+`zstd -dc` and `jq`.
 """
 
 import json
@@ -26,7 +26,7 @@ ENTRIES_FOLLOW = b' "entries": ['
 
 @dataclass(frozen=True, slots=True)
 class ArchivePart:
-    """An object that holds a piece of the tar. There is one today; the entries are spread over them in order."""
+    """An object with a part of the tar. Today an archive has one part."""
 
     name: str
     size: int
@@ -45,7 +45,7 @@ class ManifestHead:
     home_bytes: int
     parts: tuple[ArchivePart, ...]
     skipped: tuple[SkippedEntry, ...] = ()
-    """The first of those that were left out."""
+    """The first of the entries that were left out."""
     skipped_count: int = 0
     created_by: str = f"torpor {__version__}"
     format: int = FORMAT
@@ -56,7 +56,7 @@ class ManifestHead:
 
     def text(self) -> bytes:
         """The document up to its entries."""
-        # One line a field for a person's eye; the last closing brace comes after the entries.
+        # One field per line, for readers; the closing brace comes after the entries.
         document = json.dumps(asdict(self), indent=1)
         return document.removesuffix("\n}").encode() + b",\n" + ENTRIES_FOLLOW + b"\n"
 
@@ -77,14 +77,14 @@ class ManifestHead:
         counts = (head.files, head.home_bytes, head.skipped_count, *(part.size for part in head.parts))
         numbers = (head.generation, head.revision, head.home.uid, head.home.gid, *counts)
         if not all(type(number) is int and number >= 0 for number in numbers):
-            raise ArchiveMismatch("the manifest has a number that cannot be")
+            raise ArchiveMismatch("the manifest has an invalid number")
         if type(head.home.mtime_ns) is not int or not all(part.name == HOME_NAME for part in head.parts):
-            raise ArchiveMismatch("the manifest names something that an archive does not have")
+            raise ArchiveMismatch("the manifest has an invalid mtime or an unknown part")
         return head
 
 
 class ManifestBuilder:
-    """The entries of an archive as they come, squeezed at once: what stays in memory is small."""
+    """Collects entries and compresses them at once, to use little memory."""
 
     def __init__(self) -> None:
         self.root = RootHash()
@@ -112,7 +112,7 @@ class Manifest:
     squeezed: bytes
 
     def entries(self) -> Iterator[Entry]:
-        """Each entry, in its place; at the end it is certain that they are the ones that the root stands for."""
+        """Each entry, with its position checked. Raises at the end if they do not have the root of the head."""
         root, order = RootHash(), EntryOrder()
         rows = lines(decompressed([self.squeezed]))
         for row in rows:
@@ -129,11 +129,11 @@ class Manifest:
         else:
             raise ArchiveMismatch("the manifest has no end")
         if any(rows):
-            raise ArchiveMismatch("the manifest goes on after its end")
+            raise ArchiveMismatch("the manifest has data after its end")
         if root.hex() != self.head.manifest_root:
             raise ArchiveMismatch(f"the manifest's entries have the root {root.hex()}, its head says {self.head.manifest_root}")
         if (root.files, root.home_bytes) != (self.head.files, self.head.home_bytes):
-            raise ArchiveMismatch("the manifest's entries are not as many as its head says")
+            raise ArchiveMismatch("the number or size of the manifest's entries differs from its head")
 
 
 def object_path(key: ArchiveKey, name: str) -> str:
@@ -151,7 +151,7 @@ def fetch(place: ArchiveStore, key: ArchiveKey) -> Manifest | None:
 
 
 def fetch_head(place: ArchiveStore, key: ArchiveKey) -> ManifestHead | None:
-    """Only what a manifest says first: however many entries it has, this stays a small question."""
+    """Only the head of a manifest: a small request for any number of entries."""
     path = object_path(key, MANIFEST_NAME)
     size = place.size(path)
     return None if size is None else _head(place.windows(path, size, window_bytes=1 << 16), key)
@@ -167,5 +167,5 @@ def _head(squeezed: Iterable[bytes | memoryview], key: ArchiveKey) -> ManifestHe
             raise ArchiveMismatch("the manifest's head has no end")
     head = ManifestHead.parse(bytes(text))
     if head.key != key:
-        raise ArchiveMismatch(f"the manifest under {key} is that of {head.key}", object=object_path(key, MANIFEST_NAME))
+        raise ArchiveMismatch(f"the manifest of {key} belongs to {head.key}", object=object_path(key, MANIFEST_NAME))
     return head

@@ -1,7 +1,6 @@
-"""How does a home become an archive?
+"""Pack a home into an archive: write the data, then the manifest, then read everything back.
 
-Write the data, then the manifest, then read everything back. Whoever repeats it finds the manifest and only proves; a try that
-did not come as far as its manifest has left nothing that counts, and its data is written over.
+A repeated call finds the manifest and only proves the archive. Data without a manifest is replaced by the next try.
 """
 
 import contextlib
@@ -33,7 +32,7 @@ from torpor.domain.records import ArchiveKey
 
 @dataclass(frozen=True, slots=True)
 class PackRequest:
-    """Which archive is wanted."""
+    """The archive to write."""
 
     key: ArchiveKey
     generation: int
@@ -45,7 +44,7 @@ Thing = tuple[Entry, Callable[[], Iterable[bytes]]]
 
 
 def pack(place: ArchiveStore, order: PackRequest, home: Path, done: Done) -> Manifest:
-    """The home as a proven archive. `done` counts its bytes twice: written, and read back."""
+    """Write and prove the archive of a home. `done` counts each byte twice: written, and read back."""
 
     def things(walk: Walk) -> Iterator[Thing]:
         for found in refuse_holes(walk):
@@ -59,7 +58,7 @@ def pack(place: ArchiveStore, order: PackRequest, home: Path, done: Done) -> Man
 
 
 def pack_empty(place: ArchiveStore, order: PackRequest, *, mode: int) -> Manifest:
-    """The proven archive of a home in which there is nothing."""
+    """Write and prove the archive of an empty home."""
 
     def attempt() -> None:
         home = HomeFacts(uid=0, gid=0, mtime_ns=0)
@@ -83,7 +82,7 @@ def _ensure(place: ArchiveStore, order: PackRequest, attempt: Callable[[], None]
 
 
 def _forget(place: ArchiveStore, key: ArchiveKey) -> None:
-    """Data that no manifest will ever speak for goes with the one who wrote it."""
+    """Remove data that will never have a manifest."""
     with contextlib.suppress(Failed, ArchiveMismatch):
         if place.size(object_path(key, MANIFEST_NAME)) is None:
             place.remove(object_path(key, HOME_NAME))
@@ -93,7 +92,7 @@ def _is_finished(place: ArchiveStore, key: ArchiveKey) -> bool:
     try:
         return fetch(place, key) is not None
     except ArchiveMismatch as error:
-        # There is a manifest, and it never changes: this key is spoilt. The home is intact, and another op_id helps.
+        # A manifest never changes, so this key cannot be used any more. The home is intact; a new op_id helps.
         raise Failed(Code.READBACK_MISMATCH, f"read back {key}: {error.message}", **error.context) from error
 
 
@@ -126,12 +125,12 @@ def _write(
             skipped=tuple(skipped.first),
             skipped_count=skipped.count,
         )
-        # When there is one already, somebody else has finished this very archive: the proof that follows judges it.
+        # If a manifest exists, another process has finished this archive; the proof that follows checks it.
         place.write_once(object_path(order.key, MANIFEST_NAME), entries.manifest(head))
     except TransientFailure:
-        raise  # to be written over by the next try
+        raise  # the next try replaces the data
     except BaseException:
-        # An upload that was cut off has aborted itself; what else lies there is not ours to remove.
+        # An interrupted upload has aborted itself; other objects there are not ours to remove.
         if is_whole:
             _forget(place, order.key)
         raise

@@ -1,7 +1,7 @@
-"""Does the store really hold what the manifest says?
+"""Prove a stored archive: read it back and compare it with its manifest.
 
-Everything is read back: each header is worked out from the manifest and compared byte for byte (path, kind, size, mode,
-owner, time, link target, attributes), each content is hashed, nothing may be left over.
+Each tar header is computed from the manifest and compared byte by byte (path, kind, size, mode, owner, time, link target,
+attributes). Each content is hashed. Extra bytes are an error.
 """
 
 import hashlib
@@ -16,13 +16,13 @@ from torpor.domain.errors import Code, Failed
 from torpor.domain.records import ArchiveKey
 
 Done = Callable[[int], None]
-"""Called with the number of content bytes dealt with since the last call."""
+"""Called with the number of content bytes processed since the last call."""
 
 
 def contents(place: ArchiveStore, manifest: Manifest, done: Done) -> Iterator[tuple[Entry, Iterator[memoryview]]]:
-    """Each entry with its content, proven as it is taken: whoever has seen the end without `ArchiveMismatch` has seen the home.
+    """Each entry with its content, checked while it is read: no ArchiveMismatch until the end means that the home is proven.
 
-    Content that was not taken is read all the same before the next entry comes.
+    Content that the caller does not take is still read before the next entry.
     """
     head = manifest.head
     parts = [(part, new_digest()) for part in head.parts]
@@ -30,16 +30,16 @@ def contents(place: ArchiveStore, manifest: Manifest, done: Done) -> Iterator[tu
     for entry in manifest.entries():
         expected = header(entry, head.home)
         if tape.exactly(len(expected)) != expected:
-            raise ArchiveMismatch(f"the archive does not say of {entry.path!r} what the manifest says", path=entry.path)
+            raise ArchiveMismatch(f"the archive's header of {entry.path!r} differs from the manifest", path=entry.path)
         content = _content(tape, entry, done)
         yield entry, content
         for _ in content:
             pass
     if tape.exactly(len(END)) != END or not tape.is_at_end():
-        raise ArchiveMismatch("the archive goes on after its last entry")
+        raise ArchiveMismatch("the archive has data after its last entry")
     for part, digest in parts:
         if digest.hexdigest() != part.sha256:
-            raise ArchiveMismatch(f"{part.name} has not the checksum that the manifest says", object=part.name)
+            raise ArchiveMismatch(f"the checksum of {part.name} differs from the manifest", object=part.name)
 
 
 def _windows(place: ArchiveStore, key: ArchiveKey, parts: list[tuple[ArchivePart, Digest]]) -> Iterator[memoryview]:
@@ -47,7 +47,7 @@ def _windows(place: ArchiveStore, key: ArchiveKey, parts: list[tuple[ArchivePart
         path = object_path(key, part.name)
         size = place.size(path)
         if size is None:
-            raise ObjectMissing(f"{path} is not there", object=path)
+            raise ObjectMissing(f"{path} is missing", object=path)
         if size != part.size:
             raise ArchiveMismatch(f"{path} has {size} bytes, the manifest says {part.size}", object=path)
         yield from place.windows(path, size, digest)
@@ -56,7 +56,7 @@ def _windows(place: ArchiveStore, key: ArchiveKey, parts: list[tuple[ArchivePart
 def _content(tape: ByteReader, entry: Entry, done: Done) -> Iterator[memoryview]:
     if entry.kind is not EntryKind.FILE:
         if entry.size:
-            raise ArchiveMismatch(f"the manifest gives {entry.path!r} a content, and it is a {entry.kind}", path=entry.path)
+            raise ArchiveMismatch(f"the manifest has content for {entry.path!r}, which is a {entry.kind}", path=entry.path)
         return
     digest = hashlib.sha256()
     for piece in tape.pieces(entry.size):
@@ -64,18 +64,18 @@ def _content(tape: ByteReader, entry: Entry, done: Done) -> Iterator[memoryview]
         yield piece
         done(len(piece))
     if digest.hexdigest() != entry.sha256:
-        raise ArchiveMismatch(f"the content of {entry.path!r} is not what the manifest says", path=entry.path)
+        raise ArchiveMismatch(f"the content of {entry.path!r} differs from the manifest", path=entry.path)
     pad = padding(entry.size)
     if tape.exactly(len(pad)) != pad:
-        raise ArchiveMismatch(f"there is something hidden behind {entry.path!r}", path=entry.path)
+        raise ArchiveMismatch(f"there is extra data after {entry.path!r}", path=entry.path)
 
 
 def prove(place: ArchiveStore, key: ArchiveKey, *, generation: int, revision: int, done: Done) -> Manifest:
-    """Read the finished archive back and compare. READBACK_MISMATCH names the first difference."""
+    """Read the finished archive back and compare it. READBACK_MISMATCH names the first difference."""
     try:
         manifest = fetch(place, key)
         if manifest is None:
-            raise ObjectMissing(f"the manifest of {key} is not there")
+            raise ObjectMissing(f"the manifest of {key} is missing")
         head = manifest.head
         if (head.generation, head.revision) != (generation, revision):
             raise ArchiveMismatch(  # noqa: TRY301

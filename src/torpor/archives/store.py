@@ -1,7 +1,7 @@
-"""Where do archives lie, and what do that store's errors mean?
+"""Read and write objects in the archive store, and translate its errors.
 
 One URL names the store: `file:///directory`, `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix`. Everything
-that is particular to a store, and every foreign error, ends in this file.
+specific to one kind of store is in this file.
 """
 
 import contextlib
@@ -37,15 +37,15 @@ from torpor.domain.errors import Code, Failed, Refused
 from torpor.domain.names import is_id
 
 WINDOW_BYTES = 8 << 20
-"""LocalStore's streaming GET is slow, and a window can be asked for again when it fails: read in windows everywhere."""
+"""Objects are read in windows: LocalStore's streaming GET is slow, and a window that fails can be requested again."""
 PART_BYTES = 16 << 20
-"""S3 takes at most 10 000 parts of an object: 160 GB squeezed."""
+"""S3 accepts at most 10,000 parts for an object: 160 GB compressed."""
 PARTS_AT_ONCE = 2
 LISTED_AT_ONCE = 1000
 IDENTITY = ".torpor-store"
-"""The object that tells a store from any other: an id, written once."""
+"""The object with the store's identity: an id, written once."""
 PAUSES_S = (0.2, 1.0)
-"""Between the tries of one call: three in all."""
+"""Between the three tries of one call."""
 
 CLOUD_SCHEMES = frozenset({"s3", "s3a", "gs", "az", "adl", "azure", "abfs", "abfss"})
 # Options that concern the connection rather than the store, by obstore's names.
@@ -61,7 +61,7 @@ CONNECTION_OPTIONS = frozenset(
     }
 )
 
-# What each foreign error means when it is not about this one object; the second says whether trying again may help.
+# The code of each library error, and whether a retry may help.
 ERROR_MEANS: dict[type[BaseError], tuple[Code, bool]] = {
     PermissionDeniedError: (Code.S3_ACCESS_ERROR, False),
     UnauthenticatedError: (Code.S3_ACCESS_ERROR, False),
@@ -72,7 +72,7 @@ ERROR_MEANS: dict[type[BaseError], tuple[Code, bool]] = {
 }
 # Errors whose text does not always give the status.
 STATUS_OF: dict[type[BaseError], int] = {PermissionDeniedError: 403, UnauthenticatedError: 401}
-# A directory on this machine tells its troubles as "(os error N)" in the text of a GenericError.
+# LocalStore reports errors as "(os error N)" in the text of a GenericError.
 OS_ERROR_MEANS: dict[int, tuple[Code, bool]] = {
     errno.ENOSPC: (Code.DISK_FULL, False),
     errno.EDQUOT: (Code.DISK_FULL, False),
@@ -89,7 +89,7 @@ class TransientFailure(Failed):
 
 
 class ObjectMissing(ArchiveMismatch):
-    """An object is not there."""
+    """An object does not exist."""
 
 
 class Digest(Protocol):
@@ -102,7 +102,7 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True, slots=True)
 class StoreAddress:
-    """A store's URL, understood but not visited."""
+    """A parsed store URL."""
 
     url: str
     directory: Path | None
@@ -134,7 +134,7 @@ class StoreAddress:
 
 @dataclass(slots=True)
 class ArchiveStore:
-    """A store that can be asked. Each verb tries three times when the store does not answer."""
+    """A client of one store. Each method tries three times if the store does not answer."""
 
     address: StoreAddress
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -150,18 +150,18 @@ class ArchiveStore:
     def _open(self) -> ObjectStore:
         directory = self.address.directory
         if directory is not None:
-            # Never made here: where a disk should be mounted and is not, an empty directory would pass for a store.
+            # Not created here: an empty directory where a disk is not mounted would look like an empty store.
             if not directory.is_dir():
                 raise Failed(
-                    Code.S3_ACCESS_ERROR, f"the archive directory {str(directory)!r} is not there; mount it, or make it"
+                    Code.S3_ACCESS_ERROR, f"the archive directory {str(directory)!r} does not exist; mount or create it"
                 )
             return LocalStore(directory)
         options = {_option(name): value for name, value in self.options.items()}
         connection: dict[str, Any] = {name: options[name] for name in options if name in CONNECTION_OPTIONS}
         config: dict[str, Any] = {name: options[name] for name in options if name not in CONNECTION_OPTIONS}
-        # Three tries are ours to count; the client's own must be done before anybody doubts that we live.
+        # We count three tries; the client's own retries must end before a caller's timeout.
         retry: Any = {"max_retries": 2, "retry_timeout": timedelta(seconds=30)}
-        visit: Any = from_url  # typed for each store by itself; ours is known by its URL only
+        visit: Any = from_url  # it has one type for each kind of store; ours depends on the URL
         try:
             opened: ObjectStore = visit(self.address.url, config=config, client_options=connection, retry_config=retry)
         except (BaseError, ValueError) as error:
@@ -171,7 +171,7 @@ class ArchiveStore:
     # ── verbs ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def size(self, path: str) -> int | None:
-        """How long an object is; None when there is none."""
+        """The length of an object; None if it does not exist."""
         try:
             return self._tried(path, lambda: obstore.head(self.store, path)["size"])
         except ObjectMissing:
@@ -180,13 +180,13 @@ class ArchiveStore:
     def windows(
         self, path: str, size: int, digest: Digest | None = None, *, window_bytes: int = WINDOW_BYTES
     ) -> Iterator[memoryview]:
-        """An object's bytes, the next window on its way while the last is worked on; `digest` sees them all."""
+        """An object's bytes. The next window is fetched while the caller uses this one; `digest` is updated with each."""
 
         def window(start: int) -> memoryview:
             length = min(window_bytes, size - start)
             found = self._tried(path, lambda: memoryview(obstore.get_range(self.store, path, start=start, length=length)))
             if len(found) != length:
-                raise ArchiveMismatch(f"{path} is cut off", object=path)
+                raise ArchiveMismatch(f"{path} is truncated", object=path)
             if digest is not None:
                 digest.update(found)
             return found
@@ -200,22 +200,22 @@ class ArchiveStore:
                 coming = ahead.submit(partial(window, start)) if start < size else None
                 yield arrived
         finally:
-            # Not waited for: whoever stops in the middle, or is stopped, may do so because nothing comes.
+            # Not awaited: a caller may stop because the store does not answer.
             ahead.close()
 
     def write(self, path: str, pieces: Iterator[bytes]) -> None:
-        """The object is what the pieces say, whatever was there before. Not repeated here: the pieces come only once.
+        """Replace the object by the pieces. There is no retry here, because the pieces can be read only once.
 
-        An error that the pieces raise comes out as it is, and the store keeps nothing of the object.
+        An error raised by the pieces is raised unchanged, and the store keeps no part of the object.
         """
         self._remove_remains(path)
         with self._translated(path):
-            # When the pieces raise, obstore aborts its upload before it lets the error through.
+            # If the pieces raise, obstore aborts its upload first.
             obstore.put(self.store, path, pieces, chunk_size=PART_BYTES, max_concurrency=PARTS_AT_ONCE)
             self._settle(path)
 
     def write_once(self, path: str, content: bytes) -> bool:
-        """Create the object; False when there is one already."""
+        """Create the object; False if it exists."""
 
         def create() -> bool:
             try:
@@ -230,7 +230,7 @@ class ArchiveStore:
         return self._tried(path, create)
 
     def identity(self) -> str | None:
-        """What tells this store from any other; None while nobody has given it an identity."""
+        """The store's identity; None if it has none yet."""
         try:
             text = self._tried(
                 IDENTITY, lambda: bytes(obstore.get(self.store, IDENTITY).bytes()).decode("utf-8", "replace").strip()
@@ -238,28 +238,26 @@ class ArchiveStore:
         except ObjectMissing:
             return None
         if not is_id(text):
-            raise Failed(
-                Code.S3_ACCESS_ERROR, f"{IDENTITY} in {self.address.url} is not what Torpor wrote there", object=IDENTITY
-            )
+            raise Failed(Code.S3_ACCESS_ERROR, f"{IDENTITY} in {self.address.url} does not contain an id", object=IDENTITY)
         return text
 
     def identified(self) -> str:
-        """The same; the first who asks gives it one."""
+        """The store's identity, created if it has none."""
         for _ in range(3):
             if (found := self.identity()) is not None:
                 return found
-            # Two at once may remove each other's remains; whoever comes first, there is only one in the end.
+            # Two processes may remove each other's temporary files; only one identity is created.
             with contextlib.suppress(ObjectMissing):
                 self.write_once(IDENTITY, f"{uuid.uuid4()}\n".encode())
-        raise Failed(Code.S3_ACCESS_ERROR, f"{IDENTITY} was written to {self.address.url}, and is not there", object=IDENTITY)
+        raise Failed(Code.S3_ACCESS_ERROR, f"{IDENTITY} was written to {self.address.url}, but is missing", object=IDENTITY)
 
     def remove(self, path: str) -> None:
-        """There is no such object. Tried once: this is for those who have no time left."""
+        """Remove the object, if it exists. Only one try: callers may have no time left."""
         with contextlib.suppress(ObjectMissing), self._translated(path):
             obstore.delete(self.store, path)
 
     def listed(self, prefix: str = "") -> Iterator[Sequence[str]]:
-        """The paths of every object (below this one), some at a time: all that are there from beginning to end."""
+        """The paths of all objects (below `prefix`), in pages. Objects that exist during the whole listing are all included."""
         pages = iter(obstore.list(self.store, prefix or None, chunk_size=LISTED_AT_ONCE))
         while True:
             with self._translated(prefix):
@@ -269,9 +267,9 @@ class ArchiveStore:
             yield [found["path"] for found in page]
 
     def folders(self, whole_with: str) -> Iterator[Sequence[tuple[str, bool]]]:
-        """Folders ID/ID, some at a time, each with whether it holds this object; what else lies in a store is not ours.
+        """Folders ID/ID in pages, each with whether it contains the object `whole_with`. Other objects are ignored.
 
-        A folder may come several times, and holds it when it does in one of them.
+        A folder may occur several times; it contains the object if one of them says so.
         """
         directory = self.address.directory
         if directory is None:
@@ -289,28 +287,28 @@ class ArchiveStore:
             with self._translated(above.name):
                 return [(f"{above.name}/{one.name}", (one / whole_with).exists()) for one in self._folders_in(above)]
         except ObjectMissing:
-            return []  # its last archive was removed meanwhile
+            return []  # its last archive was just removed
 
     def _folders_in(self, place: Path) -> list[Path]:
         with self._translated(place.name), os.scandir(place) as entries:
             return [place / entry.name for entry in entries if is_id(entry.name) and entry.is_dir(follow_symlinks=False)]
 
     def remove_all(self, prefix: str, *, first: str) -> None:
-        """There is nothing below this path any more; the object `first` goes before all the others."""
+        """Remove all objects below this path, beginning with the object `first`."""
         self.remove(f"{prefix}/{first}")
         for path in self._below(prefix):
             self.remove(path)
         left = self._below(prefix)
         if left:
-            raise Failed(Code.S3_ACCESS_ERROR, f"{left[0]} was removed, and yet it is there", object=left[0])
+            raise Failed(Code.S3_ACCESS_ERROR, f"{left[0]} was removed, but still exists", object=left[0])
         self._remove_folders(prefix)
 
     def _below(self, prefix: str) -> Sequence[str]:
-        # Looked at twice: a store that answers with more than it was asked for must not cost anybody's archive.
+        # Checked again: a store that lists other paths too must not cause the loss of an archive.
         return [path for page in self.listed(prefix) for path in page if path.startswith(f"{prefix}/")]
 
     def answers(self) -> None:
-        """Raises unless the store as a whole answers."""
+        """Raise if the store does not answer."""
         directory = self.address.directory
         store = self.store
         if directory is not None:
@@ -337,7 +335,7 @@ class ArchiveStore:
         try:
             yield
         except FileNotFoundError as error:
-            raise ObjectMissing(f"{path} is not there", object=path) from error
+            raise ObjectMissing(f"{path} does not exist", object=path) from error
         except (BaseError, OSError) as error:
             message = f"the archive store failed at {path or self.address.url}: {_first_line(error)}"
             code, may_pass = _meaning(error)
@@ -348,12 +346,12 @@ class ArchiveStore:
     # ── a directory as a store ────────────────────────────────────────────────────────────────────────────────────────
 
     def _settle(self, path: str) -> None:
-        """Make a written object outlast a power cut: LocalStore renames it into place but never syncs it."""
+        """Sync a written object to disk: LocalStore renames it into place without a sync."""
         directory = self.address.directory
         if directory is None or not (directory / path).exists():
             return
         owner = directory.stat()
-        # What root writes from inside a container must stay readable for the one whose store it is.
+        # Files that root writes from inside a container must stay readable for the owner of the store.
         gives = os.geteuid() == 0 and owner.st_uid != 0
         place = directory / path
         while True:
@@ -369,7 +367,7 @@ class ArchiveStore:
             place = place.parent
 
     def _remove_folders(self, path: str) -> None:
-        """An object store has no folders. A directory has: those that are empty now go, up to the store's own."""
+        """Remove empty folders up to the store's directory. Only directory stores have folders."""
         directory = self.address.directory
         if directory is None:
             return
@@ -383,7 +381,7 @@ class ArchiveStore:
                 place.rmdir()
 
     def _remove_remains(self, path: str) -> None:
-        """LocalStore writes to `NAME#1` and renames; a writer that was killed leaves that behind, and nobody takes it up."""
+        """LocalStore writes to `NAME#1` and renames. Remove such a file of a killed writer."""
         directory = self.address.directory
         if directory is not None:
             place = directory / path
@@ -392,7 +390,7 @@ class ArchiveStore:
 
 
 def _option(name: str) -> str:
-    """Options may be spelt as in the environment. AWS_ALLOW_HTTP means `allow_http`, and obstore panics at the long name."""
+    """Options may have the names of environment variables. obstore panics at AWS_ALLOW_HTTP, so it becomes `allow_http`."""
     name = name.lower()
     bare = re.sub(r"^(aws|google|azure)_", "", name)
     return bare if bare in CONNECTION_OPTIONS else name
@@ -413,7 +411,7 @@ def _meaning(error: BaseError | OSError) -> tuple[Code, bool]:
 
 
 def _status_code(error: BaseException) -> int | None:
-    """With which HTTP status the store answered; None where it gave none."""
+    """The HTTP status of the store's answer; None if there is none."""
     told = re.search(r"status(?: code)?:? (\d{3})\b", _first_line(error))
     if told:
         return int(told[1])
@@ -421,5 +419,5 @@ def _status_code(error: BaseException) -> int | None:
 
 
 def _first_line(error: BaseException) -> str:
-    """Without obstore's "Debug source", which shows its insides over many lines."""
+    """Without obstore's "Debug source", which has many lines of internals."""
     return str(error).split("\n", 1)[0].strip()

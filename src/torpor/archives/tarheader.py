@@ -1,7 +1,7 @@
-"""Which bytes of a PAX tar stand before the content of an entry?
+"""Compute the PAX tar header of an entry.
 
-A pure function of the entry, so the reader needs no tar parser: it works out what must be there and compares. Any `tar` can
-read it; times to the nanosecond, long or strange names and extended attributes stand in PAX records, as GNU tar writes them.
+It is a pure function of the entry, so the reader needs no tar parser: it computes the expected bytes and compares. Every `tar`
+can read the result. PAX records hold nanosecond times, long or unusual names and extended attributes, as GNU tar writes them.
 """
 
 from torpor.archives.entries import HOME, Entry, EntryKind, HomeFacts
@@ -43,7 +43,7 @@ def header(entry: Entry, home: HomeFacts) -> bytes:
     if gid > MOST_OCTAL_7:
         records.append(_record(b"gid", b"%d" % gid))
     for name in sorted(entry.xattrs):
-        # "=" ends a keyword, so GNU tar writes it as %3D, and the sign that escapes as %25.
+        # "=" ends a keyword, so GNU tar writes it as %3D, and "%" as %25.
         keyword = b"SCHILY.xattr." + _bytes(name).replace(b"%", b"%25").replace(b"=", b"%3D")
         records.append(_record(keyword, entry.xattrs[name]))
 
@@ -109,6 +109,6 @@ def _record(keyword: bytes, value: bytes) -> bytes:
 def _block(name: bytes, *, mode: int, uid: int, gid: int, size: int, mtime: int, flag: bytes, target: bytes) -> bytes:
     front = b"%s%07o\0%07o\0%07o\0%011o\0%011o\0" % (name.ljust(100, b"\0"), mode, uid, gid, size, mtime)
     back = b"%s%sustar\x0000" % (flag, target.ljust(100, b"\0"))
-    # The sum is taken with its own eight bytes as spaces.
+    # The checksum is computed with spaces in its own eight bytes.
     checksum = sum(front) + sum(back) + 8 * 0x20
     return b"%s%06o\0 %s" % (front, checksum, back.ljust(BLOCK - len(front) - 8, b"\0"))

@@ -1,7 +1,7 @@
-"""What is in a home, and what is the hash of it all?
+"""Walk a home in the order of the manifest, and compute its root hash.
 
-Directories are held open and everything is reached from there by name, so a link is never followed, no path is too long, and
-a directory that is renamed meanwhile leads nowhere else. A home that somebody still writes to is found out: HOME_CHANGED.
+Directories stay open and names are resolved relative to them, so links are not followed, no path is too long, and a directory
+that is renamed meanwhile does no harm. A home that changes while it is read fails with HOME_CHANGED.
 """
 
 import contextlib
@@ -27,17 +27,17 @@ KIND_OF = {
     stat.S_IFLNK: EntryKind.SYMLINK,
     stat.S_IFIFO: EntryKind.FIFO,
 }
-# A socket means nothing without the process behind it; a device is the machine's, not the home's.
+# A socket is useless without its process; a device belongs to the machine.
 SKIPPED_KINDS = {stat.S_IFSOCK: "socket", stat.S_IFCHR: "character device", stat.S_IFBLK: "block device"}
 
 MOST_HOLE_BYTES = 64 << 30
-"""A hole takes no room on disk, and a tar has none: each is hashed and squeezed as zeros, twice. This much takes minutes; what
-`truncate` makes in an instant would take days, always making progress."""
+"""A hole takes no space on disk, but a tar has none: each is hashed and compressed as zeros, twice. This much takes minutes; a
+file that `truncate` creates at once could take days."""
 SMALL_HOLE_BYTES = 1 << 16
-"""A file that saves less is not looked into: a million of them are still not too much."""
+"""Files with smaller holes are not examined: a million of them are still acceptable."""
 MOST_SKIPPED = 1000
 MOST_SKIPPED_PATH = 4096
-"""What was left out is listed for a person's eye, in a head that must stay small enough to be read (MOST_HEAD_BYTES)."""
+"""Skipped entries are listed for readers, in a head that must stay small (MOST_HEAD_BYTES)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class SkippedEntry:
 
 @dataclass(slots=True)
 class SkipSummary:
-    """What was left out: how many, and the first of them."""
+    """The number of skipped entries, and the first of them."""
 
     count: int = 0
     first: list[SkippedEntry] = field(default_factory=list)
@@ -61,17 +61,17 @@ class SkipSummary:
 
 @dataclass(frozen=True, slots=True)
 class WalkEntry:
-    """One thing, while the walk stands still at it. A file's `sha256` is not known yet."""
+    """The current entry of a walk. The `sha256` of a file is not known yet."""
 
     entry: Entry
     directory: int
-    """The open directory in which it stands."""
+    """The open directory that contains it."""
     name: str
     seen: os.stat_result
 
 
 class Walk:
-    """Everything in a home, in the order of the manifest. What is left out is in `skipped` afterwards."""
+    """All entries of a home in the order of the manifest. `skipped` lists what was left out."""
 
     def __init__(self, home: Path) -> None:
         self.skipped = SkipSummary()
@@ -146,7 +146,7 @@ class Walk:
 
 
 def content(found: WalkEntry) -> Iterator[bytes]:
-    """What a file holds, exactly as many bytes as its entry says."""
+    """The content of a file, exactly as long as its entry says."""
     with FileErrors(READING, found.entry.path):
         fd = _open_to_read(found.name, found.directory, found.seen)
         try:
@@ -176,14 +176,14 @@ def _data(fd: int, position: int, end: int, path: str) -> Iterator[bytes]:
 
 
 def _zeros(left: int) -> Iterator[bytes]:
-    """What a hole reads as. Not read: that costs as much CPU time as its hash, and pushes files of others out of memory."""
+    """The content of a hole. Not read: that costs as much CPU time as hashing, and evicts other files from the cache."""
     while left:
         yield ZEROS if left >= READ_BYTES else ZEROS[:left]
         left -= min(left, READ_BYTES)
 
 
 def tree_root(home: Path | str) -> str:
-    """The hash of a home: equal for two trees that nobody could tell apart, whoever owns them and wherever they are."""
+    """The root hash of a home: equal for two equal trees, independent of their owner and path."""
     root = RootHash()
     for found in Walk(Path(home)):
         entry = found.entry
@@ -197,9 +197,9 @@ def tree_root(home: Path | str) -> str:
 
 
 def rough_size(home: Path) -> int:
-    """About how many bytes a home holds, for progress: quick, and silent about what it cannot see.
+    """The approximate size of a home, for progress. Unreadable parts are ignored.
 
-    A home with too many holes is refused here already, before anything of it is written.
+    A home with too many holes is refused here, before data is written.
     """
     total, holes = 0, Holes()
     directories = [os.fspath(home)]
@@ -220,7 +220,7 @@ def rough_size(home: Path) -> int:
 
 
 class Holes:
-    """Counts what a home holds of nothing, and refuses too much of it: HOME_TOO_LARGE."""
+    """Add up the holes of a home, and refuse too many: HOME_TOO_LARGE."""
 
     def __init__(self) -> None:
         self._bytes = 0
@@ -242,7 +242,7 @@ class Holes:
 
 
 def refuse_holes(walk: Iterable[WalkEntry]) -> Iterator[WalkEntry]:
-    """The same walk, as long as there are not too many holes: it also sees what only its owner may open."""
+    """The same walk, refused when the holes are too many. Unlike `rough_size` it sees files that only their owner may open."""
     holes = Holes()
     for found in walk:
         path = found.entry.path
@@ -253,14 +253,14 @@ def refuse_holes(walk: Iterable[WalkEntry]) -> Iterator[WalkEntry]:
 
 
 def _may_have_holes(seen: os.stat_result) -> bool:
-    """Fewer blocks than bytes may be the file system's own squeezing: only a look inside tells."""
+    """Fewer blocks than bytes can also mean compression by the file system; `_holes` finds out."""
     return seen.st_size - seen.st_blocks * 512 >= SMALL_HOLE_BYTES
 
 
 def _settled_holes(fd: int, seen: os.stat_result) -> Iterator[tuple[int, int]]:
-    """What may be left out when the file is read. None where the file system does not tell.
+    """The holes that need not be read; none if the file system does not report them.
 
-    Written to disk first: OpenZFS before 2.2.2 reported holes where data had just been written.
+    The file is synced first: OpenZFS before 2.2.2 reported holes where data had just been written.
     """
     with contextlib.suppress(OSError):
         os.fdatasync(fd)
@@ -268,7 +268,7 @@ def _settled_holes(fd: int, seen: os.stat_result) -> Iterator[tuple[int, int]]:
 
 
 def _holes(fd: int, size: int) -> Iterator[tuple[int, int]]:
-    """Where each hole begins and ends, as far as the file system tells."""
+    """Begin and end of each hole that the file system reports."""
     position = 0
     while position < size:
         try:
@@ -286,7 +286,7 @@ def _holes(fd: int, size: int) -> Iterator[tuple[int, int]]:
 
 
 def is_kept(name: str) -> bool:
-    """Which extended attributes belong to a home. Labels of the machine's own security and of overlayfs do not."""
+    """Whether an extended attribute belongs to the home. Labels of security modules and of overlayfs do not."""
     return (
         name.startswith(("user.", "system.posix_acl_"))
         or name == "security.capability"
@@ -311,7 +311,7 @@ def _xattr(place: int | str, name: str, follow: bool) -> bytes:
     try:
         return os.getxattr(place, name, follow_symlinks=follow)
     except PermissionError:
-        # An attribute is only as readable as what it hangs on.
+        # An attribute of an unreadable file is unreadable too.
         if isinstance(place, int):
             raise
         with _lent(place, None, Path(place).lstat()):
@@ -333,7 +333,7 @@ def _open_to_read(name: str, directory: int, seen: os.stat_result) -> int:
 
 @contextlib.contextmanager
 def _lent(name: str, directory: int | None, seen: os.stat_result) -> Iterator[None]:
-    """Some files are unreadable even for their owner. Root reads them anyway; an owner lends itself the right for a moment."""
+    """Add the owner's read permission for a moment, for files that are unreadable even for their owner."""
     mode = stat.S_IMODE(seen.st_mode)
     os.chmod(name, mode | stat.S_IRUSR, dir_fd=directory)
     try:
@@ -352,11 +352,11 @@ class _Level:
     seen: os.stat_result
     mode: int
     is_lent: bool
-    """Its owner may not look into it, and has lent itself the permission until we leave."""
+    """Its owner may not read it; the permission was added until `leave`."""
 
     @classmethod
     def open(cls, name: str, directory: int | None, prefix: str) -> "_Level":
-        # The home itself may be reached through a link; nothing in it may.
+        # The home itself may be a link; links inside are not followed.
         flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | (0 if directory is None else os.O_NOFOLLOW)
         seen = os.stat(name, dir_fd=directory, follow_symlinks=directory is None)
         mode = stat.S_IMODE(seen.st_mode)

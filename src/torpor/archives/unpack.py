@@ -1,7 +1,7 @@
-"""How does an archive become a home again?
+"""Restore a home from an archive.
 
-The manifest leads: what stands in the data is compared with it on the way (see proof.py), and a path comes from nowhere else.
-Everything is made from an open directory downwards, directories that we made ourselves, so a link leads nobody out of the home.
+Paths come only from the manifest, and the data is compared with it while it is read (`torpor.archives.proof`). Everything is
+created relative to open directories that this code has created, so a link cannot lead out of the home.
 """
 
 import contextlib
@@ -37,7 +37,7 @@ def find(place: ArchiveStore, key: ArchiveKey) -> Manifest:
 
 
 def unpack(place: ArchiveStore, manifest: Manifest, home: Path, done: Done) -> None:
-    """The home is what the archive says, durably. What an earlier try left there goes first."""
+    """Make the home equal to the archive and sync it. Files of an earlier try are removed first."""
     key = manifest.head.key
     with _judged(key), FileErrors(RESTORING, home), contextlib.closing(_Target(home)) as target:
         target.clear()
@@ -50,7 +50,7 @@ def unpack(place: ArchiveStore, manifest: Manifest, home: Path, done: Done) -> N
 
 
 def _compare(manifest: Manifest, home: Path) -> None:
-    """What the file system now shows is what was asked of it; contents were hashed while they were written."""
+    """Compare the restored entries with the manifest. Contents were hashed while they were written."""
     walk = Walk(home)
     shown = iter(walk)
     for entry in manifest.entries():
@@ -63,12 +63,12 @@ def _compare(manifest: Manifest, home: Path) -> None:
             message = f"the home's file system shows another {', '.join(different)} for {entry.path!r} than the archive has"
             raise Failed(Code.TAR_EXTRACT_FAILED, message, path=entry.path)
     if next(shown, None) is not None or walk.skipped.count:
-        raise Failed(Code.TAR_EXTRACT_FAILED, "something else was put into the home while it was restored")
+        raise Failed(Code.TAR_EXTRACT_FAILED, "another process wrote to the home while it was restored")
 
 
 @dataclass(slots=True)
 class _OpenDirectory:
-    """A directory that is being filled; its own mode and times are set when it is left."""
+    """A directory in progress; its mode and times are set at the end."""
 
     fd: int
     entry: Entry | None
@@ -133,7 +133,7 @@ class _Target:
         self._dress(home.fd, home.entry, home_mtime_ns)
 
     def sync(self) -> None:
-        """Everything on disk before anybody says that this home is whole: one call for the file system, not one a file."""
+        """Sync the file system with one call, before the home counts as complete."""
         libc = ctypes.CDLL(None, use_errno=True)
         if libc.syncfs(self._levels[0].fd) != 0:
             number = ctypes.get_errno()
@@ -152,7 +152,7 @@ class _Target:
         return self._uid if entry.uid == "home" else entry.uid, self._gid if entry.gid == "home" else entry.gid
 
     def _dress(self, fd: int, entry: Entry, mtime_ns: int) -> None:
-        # In this order: a change of owner takes away setuid bits and capabilities, and all of it touches the times.
+        # The order matters: a change of owner clears setuid bits and capabilities, and every change sets the times.
         seen = os.fstat(fd)
         if (seen.st_uid, seen.st_gid) != self._owner(entry):
             os.fchown(fd, *self._owner(entry))
@@ -162,7 +162,7 @@ class _Target:
         os.utime(fd, ns=(mtime_ns, mtime_ns))
 
     def _dress_in(self, directory: int, name: str, entry: Entry) -> None:
-        """For what cannot be opened: links and pipes."""
+        """For links and pipes, which cannot be opened."""
         seen = os.stat(name, dir_fd=directory, follow_symlinks=False)
         if (seen.st_uid, seen.st_gid) != self._owner(entry):
             uid, gid = self._owner(entry)
@@ -185,7 +185,7 @@ class _Target:
 
 @contextlib.contextmanager
 def _entered(directory: int, name: str) -> Iterator[int]:
-    """An open directory that may be finished and closed even for its owner, who lends itself the permission for a moment."""
+    """Open a directory that may be finished, and unreadable even for its owner: the permission is added for a moment."""
     seen = os.stat(name, dir_fd=directory, follow_symlinks=False)
     mode, wanted = stat.S_IMODE(seen.st_mode), stat.S_IRUSR | stat.S_IXUSR
     is_lent = stat.S_ISDIR(seen.st_mode) and mode & wanted != wanted and os.geteuid() == seen.st_uid != 0
@@ -201,7 +201,7 @@ def _entered(directory: int, name: str) -> Iterator[int]:
 
 
 def _write(fd: int, size: int, content: Iterator[memoryview]) -> None:
-    """Long runs of zeros become holes, as they most likely were."""
+    """Long runs of zeros become holes."""
     offset = 0
     for piece in content:
         start = 0
@@ -222,7 +222,7 @@ def _write_all(fd: int, piece: memoryview, offset: int) -> None:
 
 
 def _clear(home: int) -> None:
-    """Nothing is in this directory. Links are not followed, and no tree is too deep."""
+    """Remove everything in this directory, at any depth, without following links."""
     levels: list[tuple[int, str, Iterator[str]]] = [(home, "", iter(os.listdir(home)))]
     try:
         while levels:
@@ -246,12 +246,12 @@ def _clear(home: int) -> None:
             os.close(directory)
 
 
-# ── troubles ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── errors ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @contextlib.contextmanager
 def _judged(key: ArchiveKey) -> Iterator[None]:
-    """What a difference means for somebody who wants the home back."""
+    """Translate a missing or different archive to the error of a restore."""
     try:
         yield
     except ObjectMissing as error:

@@ -1,4 +1,4 @@
-"""How do settings become a running product? The only wiring there is."""
+"""Build the running product from the settings: the only wiring."""
 
 from torpor.assemble.program import run_serve, run_up
 

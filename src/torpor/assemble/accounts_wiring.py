@@ -1,4 +1,4 @@
-"""By whom are people recognised, and with whom may they sign in?"""
+"""Build the accounts and the OpenID Connect provider from the settings."""
 
 from torpor.accounts import Accounts
 from torpor.accounts.provider import Provider, ProviderOptions, open_provider
@@ -21,7 +21,7 @@ def accounts(
 
 
 def provider(settings: Settings) -> Provider | None:
-    """An OpenID Connect provider, where the settings name one."""
+    """The OpenID Connect provider, if the settings name one."""
     if settings.oidc_issuer is None or settings.oidc_client_id is None or settings.oidc_client_secret is None:
         return None
     return open_provider(
@@ -31,6 +31,6 @@ def provider(settings: Settings) -> Provider | None:
             client_secret=settings.oidc_client_secret.get_secret_value(),
             redirect_uri=settings.base_url + BACK,
             name=settings.oidc_name,
-            admins=frozenset(name for said in settings.oidc_admins.split(",") if (name := said.strip())),
+            admins=frozenset(name for part in settings.oidc_admins.split(",") if (name := part.strip())),
         )
     )

@@ -1,7 +1,7 @@
-"""Is the archive directory of a data directory new, in place or lost?
+"""Find out whether the archive directory of a data directory is new, present or lost.
 
-A first start makes the directory before anything else. One that is missing later held the archived homes: an empty one in its
-place would hide the loss.
+The first start makes the directory before anything else. If it is missing later, the archived homes were in it; an empty
+directory in its place would hide the loss.
 """
 
 from enum import Enum

@@ -1,4 +1,4 @@
-"""How does a process take part in controlling? Its loop, and the duties it carries out while it leads."""
+"""Build the controller: its reconcile loop, and the duties that it runs while it leads."""
 
 import os
 import secrets
@@ -20,7 +20,7 @@ from torpor.control.home_sizes import HomeSizes
 from torpor.control.idle_watch import IdleWatch, touch_on_running
 from torpor.control.membership import HeartbeatOptions, Membership, NodeIdentity
 from torpor.control.reconcile_log import log_change
-from torpor.control.schedule import Intervals
+from torpor.control.usage_watch import UsageWatch
 from torpor.control.workspace_metrics import Census
 from torpor.domain.errors import Refused, Unavailable
 from torpor.domain.hostnames import Hosts
@@ -28,7 +28,7 @@ from torpor.domain.planner import Step
 from torpor.domain.records import Change
 from torpor.domain.states import Phase
 from torpor.domain.unconfined import ControllerConfinement
-from torpor.ports import Activity, Archives, Feed, Runtime
+from torpor.ports import Activity, Archives, Feed, Runtime, UsageSeries
 from torpor.service.activity import Touch, use_reader
 from torpor.service.use import UseService
 from torpor.settings import Settings
@@ -43,11 +43,12 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class ControllerServices:
-    """What the control plane tells and asks besides the database."""
+    """What the controller uses besides the database."""
 
     activity: Activity
     feed: Feed
     touch: Touch
+    usage: UsageSeries
 
 
 async def coordinator(
@@ -60,29 +61,28 @@ async def coordinator(
     around: ControllerServices,
     confinement: ControllerConfinement,
 ) -> Coordinator:
-    """Neither joined nor running yet."""
+    """The coordinator, which has not joined and does not run yet."""
     store = ControllerStore(database, provider=runtime.name)
-    hands = engines.effect_executor(settings, runtime, archives)
-    intervals = Intervals(idle_s=settings.reconciler_interval, active_s=settings.reconciler_active_interval)
+    executor = engines.effect_executor(settings, runtime, archives)
     touch = touch_on_running(around.touch)
-    sizes = HomeSizes(store, runtime)
+    sizes = HomeSizes(store, runtime, record=around.usage.append_disk)
 
-    def told(change: Change, step: Step) -> None:
+    def on_step(change: Change, step: Step) -> None:
         log_change(change, step)
         if change.after.phase is not change.before.phase:
             touch(change.after)
             if change.after.phase is Phase.STANDBY:
-                sizes.wake.set()  # it was restored, or has stopped
+                sizes.wake.set()  # it was restored or stopped
 
     def controller(membership: Membership) -> Controller:
         return Controller(
             store,
-            hands,
+            executor,
             life=membership,
-            knobs=settings.knobs,
-            intervals=intervals,
+            tuning=settings.tuning,
+            intervals=settings.intervals,
             parallel=settings.reconciler_parallel,
-            listeners=Listeners(tell=told, before_rest=lambda ids: using.stopped(ids, life=membership.life)),
+            listeners=Listeners(tell=on_step, before_rest=lambda ids: using.stopped(ids, life=membership.life)),
         )
 
     events = EventPublisher(
@@ -96,7 +96,7 @@ async def coordinator(
     made = Coordinator(
         store,
         NodeIdentity(
-            # In containers that share a host's name every process may be the first.
+            # Containers can share a host name, and each can have the same process ID.
             node_id=settings.coordinator_node_id or f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(2)}",
             world=await runtime.world(),
             is_exclusive=engines.is_exclusive(runtime),
@@ -112,6 +112,10 @@ async def coordinator(
     return made
 
 
+def usage_watch(runtime: Runtime, series: UsageSeries) -> UsageWatch:
+    return UsageWatch(runtime, series)
+
+
 def busy_watch(settings: Settings, runtime: Runtime, activity: Activity, using: UseService) -> BusyWatch:
     return BusyWatch(
         runtime,
@@ -124,18 +128,18 @@ def busy_watch(settings: Settings, runtime: Runtime, activity: Activity, using: 
 
 
 async def require_our_store(archives: Archives, database: Database, settings: Settings) -> None:
-    """Homes that sleep in one store must not be looked for, or put to sleep, in another: a disk not mounted, for one."""
+    """Refuse another archive store than the one with this database's homes: its disk may not be mounted, for example."""
     try:
         found = await archives.world()
     except Unavailable as out:
-        # Nothing is archived while it is out, and what it is will be asked again before anything is.
+        # No home is archived while the store is unreachable, and its identity is checked again before that.
         log.warning("archive_store_out", why=out.message)
         return
     ours = await GcStore(database).remember_store(found)
     if found != ours:
         if settings.archive_url is None:
             directory = settings.data / archive_directory.NAME
-            seen = f"{directory} is the archive store {found}; mount the right one there, or restore it from a backup"
+            seen = f"{directory} is the archive store {found}. Mount the right one there, or restore it from a backup"
         else:
-            seen = f"TORPOR_ARCHIVE_URL names {found}; name the right one, or mount it"
+            seen = f"TORPOR_ARCHIVE_URL names {found}. Set it to the right one, or mount that"
         raise Refused("another_archive_store", f"the homes of this database are kept in the archive store {ours}, and {seen}")

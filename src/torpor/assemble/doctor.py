@@ -1,4 +1,4 @@
-"""What does this machine offer, what does it lack, and what is to be done about it?"""
+"""Examine this machine: what Torpor can use, what is missing, and what to do about it (`torpor doctor`)."""
 
 import asyncio
 import json
@@ -20,6 +20,7 @@ from torpor.bus.redis import Bus
 from torpor.domain.disk import Disk, shortage, size
 from torpor.domain.errors import Hopeless, TorporError
 from torpor.domain.unconfined import ONE_USER, SEVERAL_USERS
+from torpor.paths import CREDENTIALS_FILE
 from torpor.runtimes.process import package_indexes
 from torpor.runtimes.process.confinement import NETWORK, OPEN_PORT, missing_protections, ports_are_open
 from torpor.runtimes.process.options import ProcessOptions
@@ -30,7 +31,6 @@ from torpor.store.database import translate_startup_errors
 
 OLDEST_POSTGRESQL = 15
 ANSWERS_WITHIN_S = 2.0
-CREDENTIALS = "credentials.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Finding:
 
 
 async def examine(settings: Settings) -> list[Finding]:
-    """What this machine offers, what it lacks, and what to do about it. Looking changes nothing."""
+    """What this machine has, what it lacks, and what to do about it. It changes no files."""
     findings = [_python_finding(), _data_finding(settings), disk_finding(settings)]
     findings += [await _database_finding(settings), await _bus_finding(settings), await archives_finding(settings)]
     findings += await confinement_findings(settings)
@@ -55,7 +55,7 @@ async def examine(settings: Settings) -> list[Finding]:
 
 
 async def confinement_findings(settings: Settings) -> list[Finding]:
-    """What separates workspaces on this machine, and what it means for users where that is missing."""
+    """What separates workspaces on this machine, and what a missing protection means for users."""
     runtime = ProcessRuntime(
         settings.data,
         options=ProcessOptions(
@@ -68,14 +68,24 @@ async def confinement_findings(settings: Settings) -> list[Finding]:
         abilities = await runtime.abilities()
     except Hopeless as error:
         return [
-            Finding("confinement", False, error.message, "correct this; Torpor does not start without knowing", blocks=True)
+            Finding(
+                "confinement",
+                False,
+                error.message,
+                "correct this: Torpor does not start before it knows how workspaces can be confined",
+                blocks=True,
+            )
         ]
     findings = [Finding(f"confinement: {one.what}", one.confined, one.how, one.remedy) for one in abilities]
     is_missing_here = bool(missing_protections(abilities, is_root=os.getuid() == 0))
     said = await asyncio.to_thread(_running_confinement, settings)
     is_missing, is_accepted = (is_missing_here, settings.unconfined) if said is None else said
     if is_missing:
-        advice = "" if is_missing_here else "restart Torpor: it was started before this machine could confine workspaces"
+        advice = (
+            ""
+            if is_missing_here
+            else "restart Torpor: this machine can confine workspaces now, but could not when Torpor was started"
+        )
         findings.append(Finding("users", is_accepted, SEVERAL_USERS if is_accepted else ONE_USER, advice))
     if ports_are_open(abilities):
         findings.append(Finding("ports", False, OPEN_PORT))
@@ -83,7 +93,7 @@ async def confinement_findings(settings: Settings) -> list[Finding]:
 
 
 async def index_findings(settings: Settings, environ: Mapping[str, str]) -> list[Finding]:
-    """Package indexes and proxies of this machine that workspaces, which have a network of their own, cannot reach."""
+    """Package indexes and proxies that this machine uses and workspaces cannot reach, because they have their own network."""
     hosts = package_indexes.configured_hosts(environ, package_indexes.pip_files(environ))
     blocked, allowed = settings.blocked_networks, settings.allowed_networks
     closed = await package_indexes.unreachable_indexes(hosts, blocked=blocked, allowed=allowed)
@@ -93,7 +103,7 @@ async def index_findings(settings: Settings, environ: Mapping[str, str]) -> list
 def _running_confinement(settings: Settings) -> tuple[bool, bool] | None:
     """Whether a protection is missing where the Torpor of this data directory runs, and whether it accepts several users.
 
-    None when it does not run, or without a controller. Its settings may be others than those that are known here.
+    None when it does not run, or has no controller. It may run with other settings than this command.
     """
     try:
         controllers = _ask(_product(settings), "/api/v1/confinement")["items"]
@@ -107,7 +117,7 @@ async def archives_finding(settings: Settings) -> Finding:
     if settings.archive_url is None:
         seen = await asyncio.to_thread(archive_directory.inspect, settings.data)
         if seen is ArchiveDirectory.NEW:
-            return Finding("archive store", True, "is made in the data directory by `torpor up`")
+            return Finding("archive store", True, "`torpor up` creates it in the data directory")
         if seen is ArchiveDirectory.LOST:
             lost = archive_directory.missing_message(settings.data)
             return Finding("archive store", False, lost, archive_directory.ADVICE, blocks=True)
@@ -115,14 +125,14 @@ async def archives_finding(settings: Settings) -> Finding:
     return Finding(
         "archive store",
         is_ok,
-        "answers" if is_ok else "cannot be reached or written to",
-        "" if is_ok else "check TORPOR_ARCHIVE_URL, its permissions, and whether its disk is mounted",
+        "reachable" if is_ok else "cannot be reached or written to",
+        "" if is_ok else "check TORPOR_ARCHIVE_URL, the permissions of the store, and whether its disk is mounted",
         blocks=not is_ok,
     )
 
 
 def running_findings(settings: Settings) -> list[Finding]:
-    """What a Torpor that runs here says of itself; nothing when none does."""
+    """What a running Torpor reports about itself; empty when none runs."""
     product = _product(settings)
     try:
         said = _ask(product, "/health/ready")
@@ -134,16 +144,16 @@ def running_findings(settings: Settings) -> list[Finding]:
         Finding(
             f"homes at {provider}",
             False,
-            "so many are missing at once that nothing is touched there",
-            f"bring back what is missing; if it is really gone: torpor release {provider}",
+            "so many homes are missing at once that Torpor changes nothing there",
+            f"restore the missing homes (is a disk not mounted?); if they are lost, run: torpor release {provider}",
         )
         for provider in said.get("held_back", [])
     ]
     stalled = [
-        Finding(f"loop {name}", False, "it did not turn in time and was restarted", "look for loop_stalled in the log")
+        Finding(f"loop {name}", False, "it made no progress in time and was restarted", "search the log for loop_stalled")
         for name in said.get("stalled_loops", [])
     ]
-    return [Finding("running", bool(said.get("ready")), f"{product.url} answers"), *held_back, *stalled]
+    return [Finding("running", bool(said.get("ready")), f"{product.url} responds"), *held_back, *stalled]
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,9 +163,9 @@ class _Product:
 
 
 def _product(settings: Settings) -> _Product:
-    """Where the Torpor of this data directory answers: `up` writes its address into credentials.json."""
+    """The URL of the Torpor of this data directory, which `up` writes into credentials.json."""
     try:
-        known = json.loads((settings.data / CREDENTIALS).read_text(encoding="utf-8"))
+        known = json.loads((settings.data / CREDENTIALS_FILE).read_text(encoding="utf-8"))
         return _Product(str(known["url"]), str(known["token"]))
     except (OSError, ValueError, KeyError, TypeError):
         return _Product(settings.base_url)
@@ -205,7 +215,7 @@ async def _database_finding(settings: Settings) -> Finding:
         return Finding("database", False, error.message, "check TORPOR_DATABASE_URL", blocks=True)
     enough = version.major >= OLDEST_POSTGRESQL
     advice = "" if enough else f"use PostgreSQL {OLDEST_POSTGRESQL} or newer"
-    return Finding("database", enough, f"PostgreSQL {version.major}.{version.minor} answers", advice, blocks=not enough)
+    return Finding("database", enough, f"PostgreSQL {version.major}.{version.minor} is reachable", advice, blocks=not enough)
 
 
 async def _bus_finding(settings: Settings) -> Finding:
@@ -217,5 +227,9 @@ async def _bus_finding(settings: Settings) -> Finding:
         return Finding("bus", False, error.message, "check TORPOR_REDIS_URL", blocks=True)
     answers = await bus.reachable()
     await bus.close()
-    advice = "" if answers else "check TORPOR_REDIS_URL; until it answers hints are slower and nobody is put to sleep"
-    return Finding("bus", answers, "answers" if answers else "cannot be reached", advice)
+    advice = (
+        ""
+        if answers
+        else "check TORPOR_REDIS_URL; until it is reachable, changes take longer and no workspace is stopped automatically"
+    )
+    return Finding("bus", answers, "reachable" if answers else "cannot be reached", advice)

@@ -1,4 +1,4 @@
-"""Which services does the product bring along, when nobody names others?"""
+"""Start a private PostgreSQL and Valkey when the settings name no others, and restart them when they end."""
 
 import asyncio
 import contextlib
@@ -17,7 +17,7 @@ log = structlog.get_logger()
 
 RETRY_S = 2.0
 LOOK_EVERY_S = 10.0
-# After a crash the database reads its log from the last checkpoint on.
+# After a crash the database replays its log from the last checkpoint.
 STARTS_WITHIN_S = 600.0
 
 
@@ -33,7 +33,7 @@ class SupervisedServer(Protocol):
 
 
 async def database(settings: Settings, stack: contextlib.AsyncExitStack) -> str:
-    """Where the database is; a private one is started when none is named."""
+    """The URL of the database; a private one is started when the settings name none."""
     if settings.database_url is not None:
         return settings.database_url.get_secret_value()
     return await _started("postgres", EmbeddedPostgres(settings.data / "postgres"), stack)
@@ -53,7 +53,7 @@ async def _started(name: str, server: SupervisedServer, stack: contextlib.AsyncE
 
 
 class ServerSupervisor:
-    """Starts a server again that ended by itself (killed for want of memory, say); the loops wait meanwhile."""
+    """Restarts a server that ended by itself (killed because memory ran out, for example); the loops wait meanwhile."""
 
     def __init__(self, name: str, server: SupervisedServer) -> None:
         self._name = name
@@ -66,19 +66,19 @@ class ServerSupervisor:
     async def _turn(self) -> float:
         if self._server.pid is not None and not await self._has_ended():
             return 0.0
-        # At once, unless it was tried just now: one that cannot run would keep a core busy.
+        # At once, unless a start was tried just now: a server that cannot run would keep a core busy.
         wait_s = self._started_at + RETRY_S - time.monotonic()
         if wait_s > 0:
             return wait_s
         self._started_at = time.monotonic()
         try:
             await self._server.start()
-        except Exception as error:  # whatever it was, there is nothing better to do than to try again
+        except Exception as error:  # for any error, the only remedy is to try again
             log.warning("server_did_not_start", server=self._name, why=str(error))
         return 0.0
 
     async def _has_ended(self) -> bool:
-        """Looks for `LOOK_EVERY_S`."""
+        """Waits up to `LOOK_EVERY_S`."""
         try:
             async with asyncio.timeout(LOOK_EVERY_S):
                 code = await self._server.wait()

@@ -1,4 +1,4 @@
-"""What runs workspaces, and where do their homes sleep?"""
+"""Choose and start the runtime, and build the archives, as the settings say."""
 
 import asyncio
 import contextlib
@@ -20,7 +20,6 @@ from torpor.runtimes.process.options import ProcessOptions
 from torpor.runtimes.process.runtime import ProcessRuntime
 from torpor.settings import Settings
 from torpor.templates.catalogue import before_sleep_of, program, template
-from torpor.testing.fake_engine import RemoteFakeArchives, RemoteFakeRuntime
 
 MIB = 1 << 20
 # If the disk does not answer in time, the request is not refused: the loop asks again before it acts.
@@ -30,18 +29,25 @@ DISK_S = 2.0
 async def choose_runtime(
     settings: Settings, parts: frozenset[ProcessRole], stack: contextlib.AsyncExitStack, on_change: Callable[[str], None]
 ) -> tuple[Runtime, Archives]:
-    """What the settings name, not yet started. `on_change`: a program has ended, or begun to answer, where that is known."""
+    """The runtime and the archives that the settings name; the process runtime is not started yet.
+
+    `on_change` is called when a program ends or becomes ready, if the runtime notices that.
+    """
     if settings.runtime == "fake":
         if settings.fake_engine is None:
-            raise Refused("bad_setting", "the runtime `fake` needs TORPOR_FAKE_ENGINE, the socket of its engine")
+            raise Refused("bad_setting", "the runtime `fake` needs TORPOR_FAKE_ENGINE: set it to the socket of its engine")
+        from torpor.testing.fake_engine import RemoteFakeArchives, RemoteFakeRuntime  # no other runtime loads the fakes
+
         runtime, archives = RemoteFakeRuntime(settings.fake_engine), RemoteFakeArchives(settings.fake_engine)
         stack.push_async_callback(runtime.close)
         stack.push_async_callback(archives.close)
+        if ProcessRole.PROXY in parts:
+            await runtime.start()
         return runtime, archives
     if ProcessRole.CONTROLLER not in parts:
         raise Refused(
             "bad_role",
-            "the runtime `process` lives in the controller's own process, so api and proxy must run beside it: "
+            "the runtime `process` runs inside the controller, so api and proxy must run in the same process: "
             f"--role {','.join(sorted(EVERY_PART))}",
         )
     homes = HomeArchives(settings.archives_at)
@@ -56,7 +62,7 @@ async def choose_runtime(
 
 
 async def confinement(settings: Settings, runtime: Runtime) -> ControllerConfinement:
-    """What this engine's workspaces lack; an engine that runs no programs on this machine lacks nothing."""
+    """The protections that this runtime lacks; a runtime that runs no programs on this machine lacks none."""
     if not isinstance(runtime, ProcessRuntime):
         return CONFINED
     abilities = await runtime.abilities()
@@ -71,14 +77,11 @@ async def confinement(settings: Settings, runtime: Runtime) -> ControllerConfine
 
 async def start(
     runtime: Runtime,
-    parts: frozenset[ProcessRole],
     confined: ControllerConfinement,
     disk_reserve_bytes: int,
     stack: contextlib.AsyncExitStack,
 ) -> None:
-    """Begin to hold workspaces, and print what is not confined or does not work on this machine."""
-    if isinstance(runtime, RemoteFakeRuntime) and ProcessRole.PROXY in parts:
-        await runtime.start()
+    """Start the runtime, and print what is not confined or does not work on this machine."""
     if not isinstance(runtime, ProcessRuntime):
         return
     await runtime.start()
@@ -95,7 +98,7 @@ async def start(
 
 
 def space_check(runtime: Runtime, reserve_bytes: int) -> Callable[[int], Awaitable[None]]:
-    """Refuses what does not fit on the disk of the homes, if that is known."""
+    """A check that refuses a home that does not fit on the disk, if the free space is known."""
 
     async def check(needed_bytes: int) -> None:
         try:
@@ -109,7 +112,7 @@ def space_check(runtime: Runtime, reserve_bytes: int) -> Callable[[int], Awaitab
 
 
 def is_exclusive(runtime: Runtime) -> bool:
-    """It lives in this process, and its data directory is locked: whoever held it before is dead."""
+    """It runs in this process and its data directory is locked, so the process that used it before is dead."""
     return isinstance(runtime, ProcessRuntime)
 
 

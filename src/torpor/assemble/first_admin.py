@@ -1,4 +1,4 @@
-"""Create the first administrator in a database that is there already (`torpor migrate --admin`)."""
+"""Create the first administrator in an existing database (`torpor migrate --admin`)."""
 
 from torpor.accounts.first_admin import FirstAdmin
 from torpor.assemble.process import open_database

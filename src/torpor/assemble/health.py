@@ -1,4 +1,4 @@
-"""Is this process ready, and who takes part in controlling?"""
+"""Report whether this process is ready, and which controllers there are."""
 
 import asyncio
 import json
@@ -21,15 +21,15 @@ from torpor.store.service_store import ServiceStore
 
 Answer = TypeVar("Answer")
 
-# A look at everything that is older than so many intervals is no longer the truth.
-STALE_LOOK_FACTOR = 3
+# A full resync that is older than this many intervals is stale.
+STALE_RESYNC_FACTOR = 3
 ANSWERS_WITHIN_S = 3.0
 
 
 def health(
     settings: Settings, database: Database, runtime: Runtime, archives: Archives, bus: Bus, coordinator: Coordinator | None
 ) -> Health:
-    """`coordinator`: of this process, if it controls."""
+    """`coordinator`: of this process, if it has the role controller."""
     service, began = ServiceStore(database), time.monotonic()
 
     async def ready() -> dict[str, Any]:
@@ -41,13 +41,13 @@ def health(
             _answer(runtime.disk()),
         )
         leader = next((one.node_id for one in living or () if one.is_leader), None)
-        said: dict[str, Any] = {
+        report: dict[str, Any] = {
             "database": held_back is not None,
             "bus": bool(has_bus),
             "archive_store": bool(has_archives),
             "leader": leader,
             "held_back": held_back or [],
-            # It stops nothing that runs, so it is told and does not make this process unready.
+            # It affects no running workspace, so it is reported but does not make this process unready.
             "disk_low": shortage(disk, settings.disk_reserve_bytes),
             "stalled_loops": sorted(name for name, loop in loop_statuses().items() if loop.is_stalled),
             "loops": _loops_out(),
@@ -57,10 +57,10 @@ def health(
             # The row may still name this process after its duties have ended.
             is_led = is_led and (leader != coordinator.node_id or coordinator.is_leader)
             age_s = coordinator.last_look_age_s
-            is_fresh = age_s is not None and age_s < STALE_LOOK_FACTOR * settings.reconciler_interval
-            said["last_look_age_seconds"] = round(age_s, 3) if age_s is not None else None
-        has_services = held_back == [] and said["bus"] and said["archive_store"]
-        return {"ready": has_services and is_led and is_fresh and not said["stalled_loops"], **said}
+            is_fresh = age_s is not None and age_s < STALE_RESYNC_FACTOR * settings.reconciler_interval
+            report["last_look_age_seconds"] = round(age_s, 3) if age_s is not None else None
+        has_services = held_back == [] and report["bus"] and report["archive_store"]
+        return {"ready": has_services and is_led and is_fresh and not report["stalled_loops"], **report}
 
     async def lead() -> dict[str, Any]:
         living = await members(database)
@@ -78,11 +78,11 @@ def health(
 
 
 async def until_ready(checks: Health, within_s: float) -> None:
-    """Wait, but not for ever: what is not well then is said, and goes on to be told by the checks themselves."""
+    """Wait until everything is ready, at most `within_s`; then print what is not. The checks keep reporting it."""
     until = time.monotonic() + within_s
-    while not (said := await checks.ready())["ready"]:
+    while not (report := await checks.ready())["ready"]:
         if time.monotonic() >= until:
-            print(f"torpor: started, but not all is well yet: {json.dumps(said)}", file=sys.stderr, flush=True)
+            print(f"torpor: started, but not ready yet: {json.dumps(report)}", file=sys.stderr, flush=True)
             return
         await asyncio.sleep(0.05)
 
@@ -113,7 +113,7 @@ def _member_out(member: Member) -> dict[str, Any]:
 
 
 async def _answer(question: Awaitable[Answer]) -> Answer | None:
-    """The answer, or None when it cannot be had in time."""
+    """The answer, or None when it fails or takes too long."""
     try:
         async with asyncio.timeout(ANSWERS_WITHIN_S):
             return await question

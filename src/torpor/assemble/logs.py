@@ -1,4 +1,4 @@
-"""How do log lines look, and where do they go?"""
+"""Configure the format of log lines and where they are written."""
 
 import sys
 from typing import Any
@@ -11,7 +11,7 @@ from torpor.settings import Settings
 
 
 def configure_log(settings: Settings) -> None:
-    """From here on, nothing that is logged or printed raises: what cannot be written is dropped and counted."""
+    """Afterwards no log line or print raises: a line that cannot be written is dropped and counted."""
     last = (
         structlog.processors.JSONRenderer()
         if settings.log_format == "json"

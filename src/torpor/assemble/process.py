@@ -1,8 +1,7 @@
-"""How do the parts of one process run side by side, and end in their order?"""
+"""Run the parts of one process until it is stopped, and end them in order."""
 
 import asyncio
 import contextlib
-import fcntl
 import os
 import resource
 import signal
@@ -16,7 +15,9 @@ import uvicorn
 
 from torpor import socket_folders
 from torpor.domain.errors import Hopeless, Refused, TorporError
+from torpor.file_lock import PidLock
 from torpor.loops import stop
+from torpor.paths import PID_FILE
 from torpor.proxy.server import ProxyServer
 from torpor.store.database import Database, Role
 
@@ -24,14 +25,14 @@ log = structlog.get_logger()
 
 
 def run(start: Callable[[contextlib.AsyncExitStack], Awaitable[str]], *, alone_in: Path | None = None) -> int:
-    """Start everything, say that it is ready, and go on until Ctrl-C or TERM; the exit code.
+    """Start everything, print that it is ready, and run until Ctrl-C or SIGTERM; return the exit code.
 
-    `start` gives back what is said when it is ready. `alone_in`: nobody else may run on this data directory.
+    `start` returns the text to print. `alone_in`: the data directory that no other process can use meanwhile.
     """
     raise_file_limit()
     try:
         with (
-            only_one(alone_in) if alone_in is not None else contextlib.nullcontext(),
+            data_directory_lock(alone_in) if alone_in is not None else contextlib.nullcontext(),
             asyncio.Runner(loop_factory=event_loop_factory()) as runner,
         ):
             runner.run(_until_stopped(start))
@@ -42,7 +43,7 @@ def run(start: Callable[[contextlib.AsyncExitStack], Awaitable[str]], *, alone_i
 
 
 def event_loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """uvloop carries twice the requests; there is none for some platforms, and then asyncio's own does it all as well."""
+    """uvloop handles twice the requests. On platforms without it, asyncio's own loop is used."""
     try:
         import uvloop
     except ImportError:
@@ -52,62 +53,58 @@ def event_loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 async def _until_stopped(start: Callable[[contextlib.AsyncExitStack], Awaitable[str]]) -> None:
     stop, ready = asyncio.Event(), asyncio.Event()
-    living = asyncio.ensure_future(_run_parts(start, stop, ready))
+    running = asyncio.ensure_future(_run_parts(start, stop, ready))
 
-    def heard() -> None:
-        # The first time it stops in its order; the second time, or before it is ready, at once.
+    def on_signal() -> None:
+        # The first signal stops everything in order; a second one, or one before it is ready, stops it at once.
         if stop.is_set() or not ready.is_set():
-            living.cancel()
+            running.cancel()
         stop.set()
 
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, heard)
+        loop.add_signal_handler(number, on_signal)
     with contextlib.suppress(asyncio.CancelledError):
-        await living
+        await running
 
 
 async def _run_parts(
     start: Callable[[contextlib.AsyncExitStack], Awaitable[str]], stop: asyncio.Event, ready: asyncio.Event
 ) -> None:
     async with contextlib.AsyncExitStack() as stack:
-        said = await start(stack)
+        text = await start(stack)
         ready.set()
-        print(said, flush=True)
+        print(text, flush=True)
         await stop.wait()
         print("torpor is stopping", flush=True)
 
 
 def raise_file_limit() -> None:
-    """Every connection and every workspace costs descriptors; the soft limit is there for programs that use select."""
+    """Every connection and every workspace needs descriptors; the low soft limit exists only for programs that use select."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 @contextlib.contextmanager
-def only_one(data: Path) -> Iterator[None]:
-    """One `up` for one data directory; the lock is the kernel's, so that a kill -9 leaves none behind."""
+def data_directory_lock(data: Path) -> Iterator[None]:
+    """One `torpor up` for each data directory."""
     try:
-        # Where bubblewrap is missing a workspace's own user must find the way to its home; what lies beside it is closed.
+        # Without bubblewrap, a workspace's own user must be able to reach its home; the other folders are closed.
         data.mkdir(mode=0o711 if os.getuid() == 0 else 0o700, parents=True, exist_ok=True)
-        held = (data / "torpor.pid").open("a+", encoding="utf-8")
+        # Other users may read which process runs here.
+        lock = PidLock(data / PID_FILE, mode=0o644)
     except OSError as error:
         raise Refused("bad_data", f"the data directory {data} cannot be used: {error.strerror}") from error
-    with held:
-        try:
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            held.seek(0)
+    try:
+        if not lock.take():
             raise Refused(
                 "already_up",
-                f"torpor is already running on {data} (process {held.read().strip() or 'unknown'}); "
+                f"torpor is already running in {data} (process {lock.holder or 'unknown'}); "
                 "stop it first, or choose another --data",
-            ) from None
-        held.truncate(0)
-        held.write(f"{os.getpid()}\n")
-        held.flush()
+            )
         yield
-        held.truncate(0)
+    finally:
+        lock.close()
 
 
 @contextlib.asynccontextmanager
@@ -138,7 +135,7 @@ async def background(work: Any, name: str) -> AsyncIterator[None]:
 
 
 async def _watched(work: Any, name: str) -> None:
-    """A part that goes on for ever has ended: without it the rest is not what it says it is, so all of it stops."""
+    """Stop the whole process when a part that must run forever ends: the rest would not work without it."""
     task = asyncio.current_task()
     try:
         await work
@@ -154,7 +151,7 @@ async def _watched(work: Any, name: str) -> None:
 
 
 class _Server(uvicorn.Server):
-    """Signals are ours: the whole product stops, in its order, not this part of it."""
+    """Leaves signals to this module, which stops the whole product in order, not only this server."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -172,10 +169,10 @@ async def serve_app(app: Any, path: Path) -> AsyncIterator[None]:
         timeout_graceful_shutdown=5,
         proxy_headers=True,
         forwarded_allow_ips="*",
-        # Who has stopped reading for a while (a shell in a pager) answers no ping, and is not gone for that.
+        # A client that has stopped reading for a while (a shell in a pager) answers no ping, but is still connected.
         ws_ping_timeout=None,
         ws_per_message_deflate=False,
-        # A client sends small pieces; one large message would be held in memory as a whole.
+        # Clients send small pieces; a large message would be kept in memory as a whole.
         ws_max_size=1 << 20,
     )
     server = _Server(config)
@@ -194,6 +191,6 @@ async def serve_app(app: Any, path: Path) -> AsyncIterator[None]:
 
 
 async def short_folder(stack: contextlib.AsyncExitStack) -> Path:
-    """A private folder whose sockets have short names; those of processes that were killed are removed first."""
+    """A private folder with a short path for sockets. The folders of killed processes are removed first."""
     await asyncio.to_thread(socket_folders.sweep)
     return stack.enter_context(await socket_folders.hold_new()).folder

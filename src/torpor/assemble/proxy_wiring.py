@@ -33,7 +33,7 @@ HTTP_PORT = 80
 
 @dataclass(frozen=True, slots=True)
 class ProxyServices:
-    """What the gate asks."""
+    """What the workspace gate uses."""
 
     service: ServiceStore
     events: EventStore
@@ -46,10 +46,10 @@ class ProxyServices:
 
 
 class ProxyWiring:
-    """The front is bound before there is anything behind it; until it is opened no workspace can be found."""
+    """Binds the proxy's port before the other parts run; until `open`, no workspace can be reached."""
 
     def __init__(self, settings: Settings, parts: frozenset[ProcessRole], here: Address) -> None:
-        """`here`: where this process answers for the platform itself."""
+        """`here`: the address of this process's own API."""
         self.hosts = Hosts(settings.base_url, settings.workspace_domain)
         elsewhere = _api_of(settings) if ProcessRole.API not in parts else None
         self._gate = HostRouter(self.hosts, PlatformAddress(here, elsewhere), has_workspaces=ProcessRole.PROXY in parts)
@@ -61,11 +61,11 @@ class ProxyWiring:
             limits=ConnectionLimits(settings.connections_per_address, total_connections(descriptor_limit())),
         )
         self._settings = settings
-        self._looking: set[asyncio.Task[None]] = set()
+        self._checks: set[asyncio.Task[None]] = set()
 
     @contextlib.asynccontextmanager
     async def open(self, behind: ProxyServices) -> AsyncIterator[None]:
-        """Workspaces can be found for as long as this lasts."""
+        """Workspaces can be reached inside this context."""
         using, runtime = behind.wishes.using, behind.runtime
         leases = ConnectionLeases(
             behind.activity,
@@ -79,7 +79,7 @@ class ProxyWiring:
             behind.service,
             behind.events,
             behind.feed,
-            on_change=lambda workspace_id, name: self._look_who_is_in(visitors, routes, workspace_id, name),
+            on_change=lambda workspace_id, name: self._check_open_connections(visitors, routes, workspace_id, name),
         )
         waking = WakeService(
             behind.wishes, using, routes, is_reachable=lambda workspace_id: runtime.address(workspace_id) is not None
@@ -101,20 +101,20 @@ class ProxyWiring:
                 yield
             finally:
                 self._gate.inside = None
-                await stop(*self._looking)
+                await stop(*self._checks)
 
-    def _look_who_is_in(self, visitors: CallerCache, routes: Routes, workspace_id: str, name: str) -> None:
-        """With whom it is shared may be what has changed; only where somebody is in does that matter at once."""
+    def _check_open_connections(self, visitors: CallerCache, routes: Routes, workspace_id: str, name: str) -> None:
+        """The workspace's shares may have changed; that matters at once only if a connection to it is open."""
         if visitors.has_open(workspace_id):
-            looking = asyncio.create_task(
-                _check_open_connections(visitors, routes, workspace_id, name), name=f"who is in {name}"
+            check = asyncio.create_task(
+                _check_open_connections(visitors, routes, workspace_id, name), name=f"check connections of {name}"
             )
-            self._looking.add(looking)
-            looking.add_done_callback(self._looking.discard)
+            self._checks.add(check)
+            check.add_done_callback(self._checks.discard)
 
 
 async def _check_open_connections(visitors: CallerCache, routes: Routes, workspace_id: str, name: str) -> None:
-    # While the database is out nobody can take anything from anybody there.
+    # While the database is down, no share can be removed there.
     with contextlib.suppress(Unavailable):
         found = await routes.find(name)
         if found is None or found.id == workspace_id:
@@ -126,9 +126,11 @@ def _api_of(settings: Settings) -> Address | None:
         return None
     parts = urlsplit(settings.api_url)
     if parts.scheme != "http":
-        raise Refused("bad_setting", f"TORPOR_API_URL is {settings.api_url}; a proxy reaches the API by http://HOST:PORT")
+        raise Refused(
+            "bad_setting", f"TORPOR_API_URL is {settings.api_url!r}. A proxy reaches the API only at http://HOST:PORT"
+        )
     return Address(host=parts.hostname, port=parts.port or HTTP_PORT)
 
 
 def _words(text: str) -> tuple[str, ...]:
-    return tuple(word for said in text.split(",") if (word := said.strip()))
+    return tuple(word for part in text.split(",") if (word := part.strip()))

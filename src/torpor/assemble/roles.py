@@ -1,4 +1,4 @@
-"""Which parts of the product does one process run?"""
+"""Name the roles that a process can have."""
 
 from enum import StrEnum
 
@@ -20,5 +20,5 @@ def parts_of(text: str) -> frozenset[ProcessRole]:
     unknown = sorted(set(words) - {part.value for part in ProcessRole})
     if unknown:
         allowed = ", ".join(part.value for part in ProcessRole)
-        raise Refused("bad_role", f"{', '.join(map(repr, unknown))} is no role; allowed are, divided by commas: {allowed}")
+        raise Refused("bad_role", f"{', '.join(map(repr, unknown))} is not a role; allowed, separated by commas: {allowed}")
     return frozenset(ProcessRole(word) for word in words)

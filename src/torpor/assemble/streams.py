@@ -1,7 +1,7 @@
-"""Standard output and standard error that drop a line rather than raise or wait.
+"""Make standard output and standard error drop a line instead of raising or waiting.
 
-A full disk, a reader that is gone, or one that does not read (a pager, Ctrl-S) must stop neither a loop that logs nor the end
-of the product: everything here runs on the event loop.
+A full disk, a closed pipe, or a reader that has stopped reading (a pager, Ctrl-S) must not stop a loop that logs or the
+shutdown: everything runs on the event loop.
 """
 
 import io
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 Notice = Callable[[int], str]
 
-# A reader may be slow for this long. Once a line was lost, none waits until the reader has caught up.
+# How long a write waits for a slow reader. After a lost line no write waits until the reader has caught up.
 PATIENCE_S = 0.2
-# A pipe that is ready takes this much without waiting.
+# A pipe that is ready accepts this much without waiting.
 PIECE_BYTES = select.PIPE_BUF
 
 
@@ -32,7 +32,7 @@ def lossy_stream(stream: TextIO | None, notice: Notice) -> TextIO:
 
 
 def _descriptor_of(stream: TextIO | None) -> int:
-    """Python has no stream where the caller closed the descriptor; by now it may belong to any file."""
+    """Without a stream, the caller closed the descriptor before the start; its number may belong to any file now."""
     return stream.fileno() if stream is not None else os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
 
 
@@ -73,7 +73,7 @@ class _LossyWriter(io.RawIOBase):
         metrics.log_lines_lost_total.inc(count)
 
     def _without_rest_of_lost_line(self, data: bytes) -> bytes:
-        """A very long line comes in pieces; without its first one the others mean nothing."""
+        """A very long line comes in pieces; without the first one the others are useless."""
         if not self._is_inside_lost_line:
             return data
         _, ended, lines = data.partition(b"\n")
@@ -83,7 +83,7 @@ class _LossyWriter(io.RawIOBase):
     def _due_notice(self) -> bytes:
         if not self._lost:
             return b""
-        # A disk that filled up in the middle of a line has kept its beginning.
+        # When the disk filled up in the middle of a line, the beginning of the line was written.
         begin = "\n" if self._is_torn else ""
         return f"{begin}{self._notice(self._lost)}\n".encode(errors="backslashreplace")
 
@@ -98,7 +98,7 @@ class _LossyWriter(io.RawIOBase):
         return not rest
 
     def _is_ready(self) -> bool:
-        """Whether a piece can be written without waiting; a reader that is gone counts as well, and the write fails."""
+        """Whether a piece can be written without waiting; also true for a closed pipe, where the write then fails."""
         poll = select.poll()
         poll.register(self._descriptor, select.POLLOUT)
         return bool(poll.poll(0 if self._lost else PATIENCE_S * 1000))

@@ -1,1 +1,1 @@
-"""Redis: hints, who is being used, and what changed. Whatever is lost here costs time, never a workspace."""
+"""Redis: hints, use of workspaces, live events. Lost messages cost time, never a workspace."""

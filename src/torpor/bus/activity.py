@@ -1,12 +1,12 @@
-"""Who is being used just now, and since when has nothing of that been forgotten?
+"""Store which workspaces are in use, and since when this record is complete.
 
-    ws_conn:{id}      sorted set: a connection and the millisecond at which its lease runs out; gone with its last lease
-    idle_timer:{id}   there while the timer runs
-    ws_busy:{id}      what its processes are busy with, in words; gone when its controller has not said so for a lease
-    torpor:memory     since when this run of the server has known everything: the millisecond, the run's id, and how many
-                      keys it had thrown out by then for want of memory
+    ws_conn:{id}      sorted set: each connection and the millisecond at which its lease expires; removed with its last lease
+    idle_timer:{id}   exists while the timer runs
+    ws_busy:{id}      what its processes are busy with, as text; expires when its controller has not renewed it for a lease
+    torpor:memory     since when this run of the server has complete data: the millisecond, the run's id, and how many
+                      keys it had evicted by then because memory was short
 
-Every instant is told by the server's own clock, inside a script, so that the clocks of those who ask need not agree.
+All times come from the server's clock, inside a script, so that the clocks of the clients need not agree.
 """
 
 import math
@@ -20,14 +20,14 @@ One = TypeVar("One")
 
 MEMORY = "torpor:memory"
 AT_ONCE = 1000
-"""How many workspaces one script looks at: nobody else is served meanwhile."""
+"""How many workspaces one script handles: Redis serves no other client meanwhile."""
 
 NOW = """
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 """
 
-# Every connection has a lease from now on. ARGV: milliseconds, then for each key how many connections, and those.
+# Renew the leases. ARGV: milliseconds, then for each key the number of connections, followed by the connections.
 RENEW = f"""{NOW}
 local at = 2
 for _, key in ipairs(KEYS) do
@@ -41,7 +41,7 @@ for _, key in ipairs(KEYS) do
 end
 """
 
-# Connections have no lease any more; where nobody else has one the timer starts. For each a pair of keys, and in ARGV the
+# End leases; the timer of a workspace starts when its last lease has ended. For each connection two keys, and in ARGV the
 # connection and the milliseconds.
 RELEASE = f"""{NOW}
 for at = 1, #KEYS, 2 do
@@ -53,8 +53,8 @@ for at = 1, #KEYS, 2 do
 end
 """
 
-# For each three keys: how many leases have not run out, how many milliseconds the timer has left (negative: none), and what it
-# is busy with.
+# For each workspace three keys. Returns how many leases are valid, how many milliseconds the timer has left (negative: none),
+# and what the workspace is busy with.
 USES = f"""{NOW}
 local uses = {{}}
 for at = 1, #KEYS, 3 do
@@ -65,9 +65,9 @@ end
 return uses
 """
 
-# For how many milliseconds nothing was forgotten. A server that was restarted, or another that took over, has at least
-# not heard the renewals in between, so its leases say nothing about who is connected: the count begins anew. So it does when
-# keys were thrown out for want of memory, because nobody can tell which.
+# For how many milliseconds the data is complete. A server that was restarted, or another that took over, has missed the
+# renewals in between, so its leases do not show who is connected: the count starts again. It also starts again when keys were
+# evicted because memory was short, since it is unknown which ones.
 REMEMBERS = f"""{NOW}
 local function told(section, pattern)
     local about = redis.pcall('INFO', section)
@@ -104,7 +104,7 @@ def parts(ones: Sequence[One]) -> Iterator[Sequence[One]]:
 
 
 def script(source: str, keys: Sequence[str], *arguments: str | int) -> Command:
-    """With its source each time: it is short, and a server that was restarted has never seen it."""
+    """Sends the source each time: it is short, and a restarted server does not have it."""
     return ("EVAL", source, len(keys), *keys, *arguments)
 
 

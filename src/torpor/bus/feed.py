@@ -1,4 +1,4 @@
-"""How does what changed reach whoever listens just now?"""
+"""Publish changes to the listeners of a channel."""
 
 from collections.abc import Callable, Sequence
 
@@ -7,7 +7,7 @@ from torpor.bus.subscription import listen
 
 
 class RedisFeed:
-    """Implements ports.Feed. A message may be heard twice when the connection broke while it was sent."""
+    """Implements ports.Feed. A message may arrive twice when the connection broke while it was sent."""
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus

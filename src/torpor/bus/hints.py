@@ -1,4 +1,4 @@
-"""How does a controller hear at once that there is something to look at?"""
+"""Tell controllers at once which workspaces to reconcile."""
 
 from collections.abc import Callable
 
@@ -8,12 +8,12 @@ from torpor.domain.errors import Unavailable
 from torpor.domain.names import is_id
 
 CHANNEL = "wc:wake"
-SINGLY = 1000
-"""How many ids a hint names; beyond that it says: look at everything."""
+MOST_IDS = 1000
+"""How many ids a hint can contain; with more, it asks for a full resync."""
 
 
 class RedisHints:
-    """Implements ports.Hints. A message is ids with spaces between them, or empty: everything."""
+    """Implements ports.Hints. A message is ids separated by spaces; an empty one asks for a full resync."""
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
@@ -23,24 +23,24 @@ class RedisHints:
 
     def wake(self, *workspace_ids: str) -> None:
         self._ids.update(workspace_ids)
-        if not workspace_ids or len(self._ids) > SINGLY:
+        if not workspace_ids or len(self._ids) > MOST_IDS:
             self._is_everything = True
         if not self._is_publishing:
             self._is_publishing = True
             self._bus.in_background(self._publish())
 
     async def listen(self, on_hint: Callable[..., None]) -> None:
-        def heard(channel: str, message: bytes) -> None:
+        def on_message(channel: str, message: bytes) -> None:
             words = message.decode(errors="replace").split()
             ids = [word for word in words if is_id(word)]
-            # Channels are open to whoever else uses this Redis: what names nothing of ours means nothing, not everything.
+            # Other users of this Redis can write to the channel: a message that contains no workspace id is ignored.
             if ids or not words:
                 on_hint(*ids)
 
-        await listen(self._bus, CHANNEL, heard, on_hint, name="hints")
+        await listen(self._bus, CHANNEL, on_message, on_hint, name="hints")
 
     async def _publish(self) -> None:
-        """One message at a time: what is said meanwhile goes with the next."""
+        """One message at a time: ids that arrive meanwhile go into the next one."""
         try:
             while self._ids or self._is_everything:
                 message = "" if self._is_everything else " ".join(sorted(self._ids))
@@ -48,7 +48,7 @@ class RedisHints:
                 self._is_everything = False
                 await self._bus.ask(("PUBLISH", CHANNEL, message))
         except Unavailable:
-            # Everyone who listens will look at everything once the bus is back; a hint from before is worth nothing then.
+            # Every listener does a full resync once the bus is back, so an earlier hint is not needed.
             self._ids.clear()
             self._is_everything = False
         finally:

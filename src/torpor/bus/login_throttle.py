@@ -1,10 +1,10 @@
-"""Has somebody guessed too often?
+"""Limit failed sign-in attempts.
 
-Counted by name and address together, and by address; never by name alone, because then anybody could lock others out by
-guessing wrong. Who knows the password comes in from any address where not too much was guessed.
+They are counted by name and address together, and by address; never by name alone, because then anyone could lock out other
+users with wrong passwords. A user with the right password can sign in from every address that is below its limit.
 
-    torpor:sign_in:both:{digest}      attempts that did not succeed, of one name from one address; gone with its window
-    torpor:sign_in:address:{digest}   the same of one address, whatever the name
+    torpor:sign_in:both:{digest}      failed attempts for one name from one address; expires with its window
+    torpor:sign_in:address:{digest}   the same for one address and any name
 """
 
 import hashlib
@@ -21,11 +21,11 @@ OF_ONE_NAME = 10
 OF_ONE_ADDRESS = 100
 WINDOW_S = 900
 REMEMBERED = 10_000
-"""How many counts this process keeps while the bus is out."""
+"""How many counts this process keeps while the bus is unreachable."""
 
-# Counted before it is known what comes of it, so that a thousand at once are not a thousand guesses. KEYS and their limits in
-# pairs; then the window in milliseconds. Answers how many milliseconds to wait, 0: go on; and whether this is the first that a
-# limit sends away, which is counted as well so that the next one is not.
+# Counts an attempt before its result is known, so that a thousand at the same time are not a thousand guesses. ARGV: the limit
+# of each key, then the window in milliseconds. Returns how many milliseconds to wait (0: none), and whether this is the first
+# attempt beyond a limit, which is counted as well so that the next one is not the first.
 ADMIT = """
 local wait = 0
 local news = 0
@@ -50,7 +50,7 @@ end
 return {0, 0}
 """
 
-# It was the right password: that name has a clean record, and the address one attempt less.
+# The password was right: the count of the name is removed, and the count of the address is reduced by one.
 FORGIVE = """
 redis.call('DEL', KEYS[1])
 if tonumber(redis.call('GET', KEYS[2]) or 0) > 0 then
@@ -63,11 +63,11 @@ class TooManySignIns(Refused):
     def __init__(self, wait_s: float, *, is_news: bool) -> None:
         super().__init__(
             "too_many_sign_ins",
-            "too many attempts to sign in from here did not succeed; wait, or sign in from elsewhere",
+            "too many sign-in attempts from this address failed. Wait, or sign in from another address",
             retry_after_s=math.ceil(wait_s),
         )
         self.is_news = is_news
-        """Whether it is the first that a limit sends away; the others are more of the same."""
+        """Whether this is the first attempt beyond a limit."""
 
 
 @dataclass(slots=True)
@@ -78,13 +78,13 @@ class _AttemptCount:
 
 @dataclass(slots=True)
 class _LocalThrottle:
-    """The same rule in this process alone, while the bus is out."""
+    """The same rule for this process only, while the bus is unreachable."""
 
     clock: Callable[[], float]
     counts: dict[str, _AttemptCount] = field(default_factory=dict)
 
     def admit(self, limits: Mapping[str, int]) -> tuple[float, bool]:
-        """How long to wait, and whether that is news."""
+        """How long to wait, and whether this is the first attempt beyond a limit."""
         now = self.clock()
         full = [(count, limit) for key, limit in limits.items() if (count := self._now(key, now)).attempts >= limit]
         fresh = [count for count, limit in full if count.attempts == limit]
@@ -113,7 +113,7 @@ class Throttle:
         self._here = _LocalThrottle(clock)
 
     async def admit(self, username: str, address: str) -> None:
-        """One attempt more; TooManySignIns when there were too many."""
+        """Count one attempt; TooManySignIns when there were too many."""
         both, alone = _keys(username, address)
         limits = {both: OF_ONE_NAME, alone: OF_ONE_ADDRESS}
         try:
@@ -142,12 +142,12 @@ def _keys(username: str, address: str) -> tuple[str, str]:
 
 
 def _short(*parts: str) -> str:
-    """Names that were tried are not for everybody who can read the bus; some are passwords in the wrong field."""
+    """A digest, because users sometimes type their password as the name, and other clients can read the bus."""
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
 
 
 def address_group(address: str) -> str:
-    """Whoever has one IPv6 address has the whole /64 of it."""
+    """One IPv6 client usually has a whole /64, so its addresses count together."""
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:

@@ -1,7 +1,7 @@
-"""How does everybody hear at once that somebody's right to be here has ended?
+"""Announce to all processes that credentials have ended or changed.
 
-The row is gone before anything is said, so whoever hears it and asks again learns the truth; and whoever does not hear it,
-because the bus was out, asks again once it is back (`on_gap`).
+The row is deleted before the announcement, so a listener that checks again gets the truth. A listener that missed it, because
+the bus was unreachable, checks again once the bus is back (`on_gap`).
 """
 
 import json
@@ -22,11 +22,11 @@ CHANNEL = "torpor:people"
 
 @dataclass(frozen=True, slots=True)
 class Revocation:
-    """What is not good any more, or not what it was."""
+    """Credentials that are no longer valid, or have changed."""
 
     credential_ids: frozenset[str] = frozenset()
     user_id: str | None = None
-    """Everything of this user."""
+    """All credentials of this user."""
 
     def concerns(self, credential_id: str, user_id: str) -> bool:
         return credential_id in self.credential_ids or user_id == self.user_id
@@ -35,40 +35,40 @@ class Revocation:
 class Revocations:
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
-        self._ears: list[Callable[[Revocation], None]] = []
+        self._listeners: list[Callable[[Revocation], None]] = []
 
     async def revoked(self, *credential_ids: str) -> None:
-        """These are gone."""
+        """Announce that these are deleted."""
         if credential_ids:
-            await self._tell(Revocation(frozenset(credential_ids)))
+            await self._announce(Revocation(frozenset(credential_ids)))
 
     async def of_user(self, user_id: str) -> None:
-        """Whatever this user is recognised by may be gone, or may mean something else."""
-        await self._tell(Revocation(user_id=user_id))
+        """Announce that any credential of this user may be deleted or changed."""
+        await self._announce(Revocation(user_id=user_id))
 
     async def listen(
         self, on_revoked: Callable[[Revocation], None], on_gap: Callable[[], None], *, name: str = "revocations"
     ) -> None:
-        """Until cancelled. What is said in this process is heard at once, and then again."""
+        """Run until cancelled. Announcements of this process arrive at once, and then again from the bus."""
 
-        def heard(_channel: str, message: bytes) -> None:
+        def on_message(_channel: str, message: bytes) -> None:
             revoked = from_message(message)
             if revoked is not None:
                 on_revoked(revoked)
 
-        self._ears.append(on_revoked)
+        self._listeners.append(on_revoked)
         try:
-            await listen(self._bus, CHANNEL, heard, on_gap, name=name)
+            await listen(self._bus, CHANNEL, on_message, on_gap, name=name)
         finally:
-            self._ears.remove(on_revoked)
+            self._listeners.remove(on_revoked)
 
-    async def _tell(self, revoked: Revocation) -> None:
-        for ear in tuple(self._ears):
-            ear(revoked)
+    async def _announce(self, revoked: Revocation) -> None:
+        for listener in tuple(self._listeners):
+            listener(revoked)
         try:
             await self._bus.ask(("PUBLISH", CHANNEL, to_message(revoked)))
         except Unavailable as out:
-            # It is gone all the same: others ask again when the bus is back, and now and then without being told.
+            # The row is deleted anyway: other processes check again when the bus is back, and from time to time.
             log.warning("revocation_not_heard", why=out.message)
 
 
@@ -77,10 +77,10 @@ def to_message(revoked: Revocation) -> bytes:
 
 
 def from_message(message: bytes) -> Revocation | None:
-    """None for what is none of ours: channels are open to whoever else uses this Redis."""
+    """None for a foreign message: other users of this Redis can write to the channel."""
     try:
-        said = json.loads(message)
-        credentials, user = said["credentials"], said["user"]
+        content = json.loads(message)
+        credentials, user = content["credentials"], content["user"]
     except (ValueError, TypeError, KeyError):
         return None
     if not isinstance(credentials, list) or not all(isinstance(one, str) and is_id(one) for one in credentials):

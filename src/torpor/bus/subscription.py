@@ -1,4 +1,4 @@
-"""How is a channel listened to for ever, and when may something have been missed?"""
+"""Listen to a channel forever, and report gaps."""
 
 from collections.abc import Callable
 
@@ -17,9 +17,9 @@ LONGEST_PAUSE_S = 1.0
 async def listen(
     bus: Bus, pattern: str, on_message: Callable[[str, bytes], None], on_gap: Callable[[], None], *, name: str
 ) -> None:
-    """Until cancelled. `on_gap` is called once messages are heard again: whoever then reads the database misses nothing."""
-    ear = _ChannelListener(bus, pattern, on_message, on_gap)
-    await Loop(name, ear.listen, interval_s=LONGEST_PAUSE_S).run()
+    """Run until cancelled. Calls `on_gap` when messages arrive again: a caller that then reads the database is up to date."""
+    listener = _ChannelListener(bus, pattern, on_message, on_gap)
+    await Loop(name, listener.listen, interval_s=LONGEST_PAUSE_S).run()
 
 
 class _ChannelListener:
@@ -32,7 +32,7 @@ class _ChannelListener:
         self._pause_s = FIRST_PAUSE_S
 
     async def listen(self) -> float:
-        """Until the connection is lost; how long to wait before the next."""
+        """Run until the connection is lost; return how long to wait before the next attempt."""
         was_lost, self._was_lost = self._was_lost, True
         try:
             async with self._bus.subscribed(self._pattern) as subscription:

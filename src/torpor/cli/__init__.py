@@ -1,1 +1,1 @@
-"""The command line: it asks the API, and says what it heard."""
+"""The command line: it calls the API and prints the result."""

@@ -1,7 +1,6 @@
-"""How does the command line talk to the API?
+"""Call the API.
 
-With the standard library's HTTP: an asynchronous client would take longer to import than the call takes. One connection is
-kept, because waiting asks again and again.
+Uses the standard library's HTTP: importing another client takes longer than a call. One connection is kept for all calls.
 """
 
 import contextlib
@@ -9,7 +8,7 @@ import http.client
 import json
 import os
 import socket
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -22,40 +21,41 @@ BASE = "/api/v1"
 CONNECT_TIMEOUT_S = 10.0
 ANSWER_TIMEOUT_S = 60.0
 LONG_ANSWER_TIMEOUT_S = 600.0
-STREAM_TIMEOUT_S = 600.0  # of silence: there is a heartbeat at least every 5 minutes
+SHORTEST_TIMEOUT_S = 0.01
+STREAM_TIMEOUT_S = 600.0  # without data: the server sends a heartbeat at least every 5 minutes
 PAGE = 200
-# A terminal over which nothing is said for long: is the other side still there? Unanswered for a minute, it is not.
+# Pings detect a lost connection while a terminal is idle: it counts as lost if the network does not confirm them for a minute.
 PING_S = 20.0
 UNANSWERED_MS = 60_000
 CLOSE_TIMEOUT_S = 2.0
-# What a proxy says, ours or another before it, while nobody is behind it.
+# The status that a proxy sends, ours or another before it, while the server does not run.
 AWAY = frozenset({502, 503, 504})
 
 Record = dict[str, Any]
 
 
 class NotFound(CommandError):
-    """There is no such thing, or it is not ours to see."""
+    """The item does not exist, or this user may not see it."""
 
 
 class ApiClient:
     def __init__(self, url: str, token: str | None, *, timeout_s: float | None = None) -> None:
-        """Without a token as nobody, until one signs in. `timeout_s`: no answer is waited for longer than that."""
+        """Without a token, calls are anonymous until `sign_in`. `timeout_s` limits the time to each response."""
         self.url = url
         self._timeout_s = timeout_s
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise usage(f"{url!r} is not the address of a Torpor", "TORPOR_URL looks like http://localhost:8080")
+            raise usage(f"{url!r} is not the address of a Torpor server", "use a URL such as http://localhost:8080")
         kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
         try:
             self._connection = kind(parts.hostname, parts.port, timeout=timeout_s or CONNECT_TIMEOUT_S)
         except ValueError as error:
-            raise usage(f"{url!r} is not the address of a Torpor: {error}") from None
+            raise usage(f"{url!r} is not the address of a Torpor server: {error}") from None
         self._prefix = parts.path.rstrip("/") + BASE
         self._headers = {"Accept": "application/json"}
         if token is not None:
             if not (token.isascii() and token.isprintable()):
-                raise usage("the token holds characters that no token has", "look at TORPOR_TOKEN and credentials.json")
+                raise usage("the API token contains invalid characters", "check TORPOR_TOKEN and credentials.json")
             self._headers["Authorization"] = f"Bearer {token}"
 
     def __enter__(self) -> Self:
@@ -64,20 +64,20 @@ class ApiClient:
     def __exit__(self, *_: object) -> None:
         self._connection.close()
 
-    # ── what the commands ask ─────────────────────────────────────────────────────────────────────────────────────────
+    # ── workspaces ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def workspaces(self, phase: str | None) -> list[Record]:
         return self._pages("/workspaces", {"phase": phase})
 
     def some_workspaces(self) -> list[Record]:
-        """As many as one answer tells."""
+        """The first page."""
         return self._pages("/workspaces", at_most=PAGE)
 
-    def workspace(self, name: str) -> Record:
-        return self._about("GET", name)
+    def workspace(self, name: str, *, timeout_s: float = ANSWER_TIMEOUT_S) -> Record:
+        return self._about("GET", name, timeout_s=timeout_s)
 
     def create(self, wanted: Record) -> Record:
-        # With a key the same creation may be asked for again, should the connection break before its answer.
+        # With a key, the request can be sent again if the connection breaks before the response.
         key = {"Idempotency-Key": os.urandom(16).hex()}
         return self._record("POST", "/workspaces", body=wanted, workspace=str(wanted["name"]), headers=key)
 
@@ -118,30 +118,40 @@ class ApiClient:
     def logs(self, name: str, tail: int) -> bytes:
         return self._call("GET", _path(name, "/logs"), query={"tail": tail}, workspace=name)
 
-    def events(self, name: str | None, since: str | None) -> Iterator[Record]:
-        """What changes, as it does, until the connection ends; of everything when there is no name."""
+    def events(self, name: str | None, since: str | None, *, left_s: Callable[[], float] | None = None) -> Iterator[Record]:
+        """The events of a workspace, or of all, until the connection ends. No read waits longer than `left_s` then says."""
         path = _path(name, "/events") if name is not None else "/events"
         asked = f"?{urlencode({'last_event_id': since})}" if since is not None else ""
+
+        def timeout_s() -> float:
+            # Not 0, which would mean a socket that does not wait at all.
+            return STREAM_TIMEOUT_S if left_s is None else max(SHORTEST_TIMEOUT_S, min(STREAM_TIMEOUT_S, left_s()))
+
         with self._reaching():
-            response = self._send("GET", f"{self._prefix}{path}{asked}", None, STREAM_TIMEOUT_S, {})
+            response = self._send("GET", f"{self._prefix}{path}{asked}", None, timeout_s(), {})
+            # `http.client` forgets the socket of a connection that the server closes after this response.
+            stream = self._stream
             if response.status != 200:
                 answer = response.read()
                 if response.status in AWAY and _problem(answer) is None:
-                    raise self._unreachable(f"{self.url} answered {response.status} {response.reason}", "try again in a moment")
+                    raise self._unreachable(
+                        f"{self.url} responded with {response.status} {response.reason}", "try again in a moment"
+                    )
                 raise self._refusal(response.status, response.reason, answer, name or "NAME")
             if response.headers.get_content_type() != "text/event-stream":
-                raise self._stranger(f"GET {path} was not answered with events")
+                raise self._stranger(f"the response to GET {path} is not an event stream")
             try:
-                yield from _events(response)
+                yield from _events(_lines(response, lambda: stream.settimeout(timeout_s())))
             finally:
+                response.close()
                 self._connection.close()
 
     def shell(self, name: str, columns: int, rows: int, *, wake: bool) -> "ClientConnection":
-        """A terminal in it."""
+        """A terminal in the workspace."""
         return self._socket(name, "/shell", {"columns": columns, "rows": rows, **_wake(wake)})
 
     def exec_stream(self, name: str, *, wake: bool) -> "ClientConnection":
-        """A command in it, which the first frame names."""
+        """A command in the workspace; the first frame names it."""
         return self._socket(name, "/exec", _wake(wake))
 
     def _socket(self, name: str, below: str, query: Record) -> "ClientConnection":
@@ -167,7 +177,7 @@ class ApiClient:
                     close_timeout=CLOSE_TIMEOUT_S,
                     compression=None,
                     ping_interval=PING_S,
-                    # Whoever has stopped reading does not see the answers either; the network tells when nobody is there.
+                    # A client that does not read does not see the pongs either; TCP_USER_TIMEOUT detects a lost connection.
                     ping_timeout=None,
                     max_size=None,
                 )
@@ -175,9 +185,9 @@ class ApiClient:
                 response = refused.response
                 raise self._refusal(response.status_code, response.reason_phrase, bytes(response.body or b""), name) from None
             except WebSocketException as error:
-                raise self._stranger(f"{self.url} opens no WebSocket: {error}") from None
+                raise self._stranger(f"{self.url} does not open a WebSocket: {error}") from None
 
-    # ── people ────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── users ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def me(self) -> Record:
         return self._record("GET", "/me")
@@ -186,13 +196,13 @@ class ApiClient:
         return self._record("GET", "/limits")
 
     def sign_in(self, username: str, password: str) -> None:
-        """From here on as that user, until `sign_out`."""
-        # A browser would tell where a request comes from; this one comes from nobody's page.
+        """All later calls are made as this user, until `sign_out`."""
+        # As a browser does for a request that no page started.
         self._headers["Sec-Fetch-Site"] = "none"
         response, _ = self._exchange("POST", "/login", body={"username": username, "password": password})
         cookies = [value.partition(";")[0] for value in response.headers.get_all("Set-Cookie") or []]
         if not cookies:
-            raise self._stranger("signing in was answered without a session")
+            raise self._stranger("the response to the sign-in has no session")
         self._headers["Cookie"] = "; ".join(cookies)
 
     def sign_out(self) -> None:
@@ -248,7 +258,7 @@ class ApiClient:
         self._call("POST", f"/latches/{quote(provider, safe='')}/release")
 
     def gc_preview(self) -> Record:
-        # The whole archive store is listed for it.
+        # The server lists the whole archive store for this.
         return self._record("GET", "/gc", timeout_s=LONG_ANSWER_TIMEOUT_S)
 
     def gc_request(self) -> Record:
@@ -261,10 +271,10 @@ class ApiClient:
         items: list[Record] = self._ask("GET", "/templates")["items"]
         return items
 
-    # ── how it is asked ───────────────────────────────────────────────────────────────────────────────────────────────
+    # ── requests ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _pages(self, path: str, query: Record | None = None, *, at_most: int | None = None) -> list[Record]:
-        """All there are, page by page, or so many."""
+        """The items of all pages, or the first `at_most`."""
         items: list[Record] = []
         cursor: str | None = None
         while True:
@@ -294,7 +304,7 @@ class ApiClient:
     def _record(self, method: str, path: str, **call: Any) -> Record:
         answer = self._ask(method, path, **call)
         if not isinstance(answer, dict):
-            raise self._stranger(f"{method} {path} was answered with something else than an object")
+            raise self._stranger(f"{method} {path} returned JSON that is not an object")
         return answer
 
     def _ask(self, method: str, path: str, **call: Any) -> Any:
@@ -302,7 +312,7 @@ class ApiClient:
         try:
             return json.loads(answer)
         except ValueError:
-            raise self._stranger(f"{method} {path} was not answered in JSON") from None
+            raise self._stranger(f"the response to {method} {path} is not JSON") from None
 
     def _call(self, method: str, path: str, **call: Any) -> bytes:
         return self._exchange(method, path, **call)[1]
@@ -336,14 +346,16 @@ class ApiClient:
         is_kept = self._connection.sock is not None
         for is_last in (not (is_kept or has_key), True):
             if self._connection.sock is None:
+                self._connection.timeout = min(CONNECT_TIMEOUT_S, self._timeout_s or timeout_s or CONNECT_TIMEOUT_S)
                 self._connection.connect()
-            self._connection.sock.settimeout(timeout_s)
+            self._stream = self._connection.sock
+            self._stream.settimeout(timeout_s)
             try:
                 self._connection.request(method, target, payload, headers)
                 return self._connection.getresponse()
             except (http.client.RemoteDisconnected, ConnectionError):
-                # A server may close a kept connection at any time. What reads is asked again; what acts is never said twice,
-                # but with a key, by which the server knows that it is the same.
+                # A server may close a kept connection at any time. Reads are sent again. Changes are sent again only with
+                # a key, by which the server recognises them.
                 self._connection.close()
                 if is_last or not (method == "GET" or has_key):
                     raise
@@ -351,18 +363,18 @@ class ApiClient:
 
     @contextlib.contextmanager
     def _reaching(self) -> Iterator[None]:
-        """A network that fails is translated where it enters."""
+        """Turn network errors into CommandError."""
         try:
             yield
         except TimeoutError:
             raise self._unreachable(
-                f"{self.url} did not answer in time", "its log says more; is the machine overloaded?"
+                f"{self.url} did not respond in time", "see the log of the server; its machine may be overloaded"
             ) from None
         except ConnectionRefusedError:
-            advice = "is it running? start it with `torpor up`"
-            raise self._unreachable(f"nothing answers at {self.url}", advice) from None
+            advice = "start it with `torpor up`, or check the address"
+            raise self._unreachable(f"no server responds at {self.url}", advice) from None
         except (OSError, http.client.HTTPException) as error:
-            advice = "is it running? start it with `torpor up`"
+            advice = "start it with `torpor up`, or check the address"
             raise self._unreachable(f"{self.url} cannot be reached: {error or type(error).__name__}", advice) from None
 
     def _unreachable(self, what: str, advice: str) -> CommandError:
@@ -370,12 +382,14 @@ class ApiClient:
         return CommandError(ExitCode.UNREACHABLE, what, code="unreachable", advice=advice)
 
     def _stranger(self, what: str) -> CommandError:
-        return CommandError(ExitCode.REFUSED, what, code="not_torpor", advice=f"is {self.url} really a Torpor of this version?")
+        return CommandError(
+            ExitCode.REFUSED, what, code="not_torpor", advice=f"check that {self.url} is a Torpor server of this version"
+        )
 
     def _refusal(self, status: int, reason: str, answer: bytes, workspace: str) -> CommandError:
         problem = _problem(answer)
         if problem is None:
-            return self._stranger(f"{self.url} answered {status} {reason}")
+            return self._stranger(f"{self.url} responded with {status} {reason}")
         what = str(problem.get("detail") or problem.get("title") or f"status {status}")
         kind = NotFound if status == 404 else CommandError
         return kind(
@@ -399,8 +413,17 @@ def _problem(answer: bytes) -> Mapping[str, Any] | None:
     return problem if isinstance(problem, dict) else None
 
 
+def _lines(response: http.client.HTTPResponse, before_each: Callable[[], None]) -> Iterator[bytes]:
+    while True:
+        before_each()
+        line = response.readline()
+        if not line:
+            return
+        yield line
+
+
 def _events(lines: Iterable[bytes]) -> Iterator[Record]:
-    """The data of each event; what is cut off in the middle is none."""
+    """The data of each complete event; an event that is cut off is dropped."""
     data = b""
     for line in lines:
         if line.startswith(b"data:"):
@@ -413,5 +436,5 @@ def _events(lines: Iterable[bytes]) -> Iterator[Record]:
 
 def _path(name: str, below: str = "") -> str:
     if not name or name in (".", ".."):
-        raise usage(f"{name!r} is not the name of a workspace", "`torpor list` shows what there is")
+        raise usage(f"{name!r} is not the name of a workspace", "`torpor list` shows your workspaces")
     return f"/workspaces/{quote(name, safe='')}{below}"

@@ -1,4 +1,4 @@
-"""How is a group of commands made? Said alone, it lists."""
+"""Build a group of commands. Without a subcommand, the group lists its items."""
 
 from collections.abc import Callable, Mapping
 

@@ -1,6 +1,6 @@
-"""Which commands are there, and where does each live?
+"""The table of commands and their modules.
 
-Only what was asked for is imported: a command line is used often, and each time one command of it.
+Only the module of the requested command is imported, so that each command starts fast.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -56,7 +56,7 @@ COMMANDS: Mapping[str, str] = {
 
 
 def requested_commands(words: Sequence[str]) -> Iterable[str]:
-    """The names of the commands that these words may be about: one, or all where it is not clear."""
+    """The names of the commands that the arguments may mean: one, or all if that is not clear."""
     if list(words) == ["--version"]:
         return ()
     first = next((word for word in words if not word.startswith("-")), "")
@@ -66,10 +66,10 @@ def requested_commands(words: Sequence[str]) -> Iterable[str]:
 def app_of(names: Iterable[str]) -> typer.Typer:
     app = typer.Typer(
         name="torpor",
-        help="Development workspaces that sleep when their people do, and wake when somebody knocks.",
-        rich_markup_mode=None,  # drawing the help with rich would take longer than reading it
+        help="Development workspaces that stop when idle and start on access.",
+        rich_markup_mode=None,  # importing rich for the help takes too long
         pretty_exceptions_enable=False,
-        add_completion=False,  # `torpor completion` is ours, and quicker
+        add_completion=False,  # `torpor completion` is our own, and faster
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_torpor)
@@ -90,8 +90,6 @@ def _version(asked: bool) -> None:
 
 
 def _torpor(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say which version this is.")
-    ] = False,
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")] = False,
 ) -> None:
     pass

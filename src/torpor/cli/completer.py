@@ -1,7 +1,8 @@
-"""Which words could come next?
+"""Complete command lines for the shells.
 
-The shells ask `torpor __complete WORD...`, the last of them what is typed so far, and get one candidate a line: the word, a
-tab, what it means. Whatever goes wrong, there is nothing to offer: nobody wants an error in the middle of typing.
+A shell runs `torpor __complete WORD...`; the last word is unfinished. It gets one candidate per line: the word, a tab and a
+description. After an error there are no candidates, and no message: the user is typing. `docs/decisions` (a fast command
+line) says why typer's own completion is not used.
 """
 
 import contextlib
@@ -12,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 from torpor.cli.command_table import app_of, requested_commands
 from torpor.cli.fast_parameters import command_of
 from torpor.cli.output.console import show_text
+from torpor.cli.output.wording import state_word
 
 if TYPE_CHECKING:
     from torpor.cli.client import ApiClient
 
-# Somebody waits with a finger on the key.
+# The user waits with a half-typed command.
 PATIENCE_S = 1.0
-# A shell may read anything else as something to do.
+# A shell could interpret other characters as commands.
 _HARMLESS = re.compile(r"-{0,2}[A-Za-z0-9][A-Za-z0-9._@/=+-]*")
 
 Candidate = tuple[str, str]
@@ -33,7 +35,7 @@ def answer(words: Sequence[str]) -> int:
 
 
 def candidates(command: Any, words: Sequence[str]) -> Iterable[Candidate]:
-    """`words`: what follows the program's name, the last of them not finished."""
+    """`words`: the arguments; the last one is unfinished."""
     import typer
 
     *before, typed = words or [""]
@@ -72,7 +74,7 @@ def candidates(command: Any, words: Sequence[str]) -> Iterable[Candidate]:
 
 
 def _state(words: Iterable[str], options: "dict[str, Any]") -> tuple[Any, int, bool]:
-    """The option whose value comes next, how many arguments were given, and whether `--` ended the options."""
+    """The option whose value comes next, the number of arguments, and whether `--` ended the options."""
     waiting: Any = None
     arguments, has_ended = 0, False
     for word in words:
@@ -101,15 +103,15 @@ def _is_group(command: Any) -> bool:
 
 
 def _without_equals(words: Sequence[str]) -> Sequence[str]:
-    """`--phase=RUN` as bash splits it is the option, the sign, and its value."""
+    """bash splits `--phase=RUN` into the option, the sign and the value; the sign is left out here."""
     return [word for word in words[:-1] if word != "="] + ["" if word == "=" else word for word in words[-1:]]
 
 
-# ── what only the API knows ───────────────────────────────────────────────────────────────────────────────────────────
+# ── values from the API ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def workspace_names(incomplete: str) -> list[Candidate]:
-    return _asked(incomplete, lambda api: [(one["name"], one["phase"]) for one in api.some_workspaces()])
+    return _asked(incomplete, lambda api: [(one["name"], state_word(one["phase"])) for one in api.some_workspaces()])
 
 
 def template_names(incomplete: str) -> list[Candidate]:

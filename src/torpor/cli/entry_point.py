@@ -1,6 +1,6 @@
-"""What does a command do before it has read its own words?
+"""Start a command before its arguments are parsed.
 
-To import what a command line needs takes longer than many a command. So what takes longest is begun before that.
+Importing the command line takes longer than many commands, so slow preparations start before it.
 """
 
 import os
@@ -16,7 +16,7 @@ HELP = frozenset({"-h", "--help"})
 def main() -> None:
     words = sys.argv[1:]
     if words[:1] == ["sort"]:
-        # It computes with whole numbers only: the threads that NumPy begins for linear algebra would turn round and wait.
+        # The sort uses only integers: the threads that NumPy starts for linear algebra would be idle.
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     with start_fork_server_early(words):
         with fast_imports():
@@ -26,7 +26,7 @@ def main() -> None:
 
 
 def start_fork_server_early(words: Sequence[str]) -> AbstractContextManager[None]:
-    """What takes longest, if it will be wanted; in vain it ends with the block."""
+    """Start the fork server if the command needs it; if it is not used, it ends with the block."""
     if not wants_workers(words):
         return nullcontext()
     from torpor.sort.worker.fork_server import start_early

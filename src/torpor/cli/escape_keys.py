@@ -1,6 +1,6 @@
-"""What does somebody who types mean for us, and what is left switched on at their terminal? Pure.
+"""Find the escape sequence `~.` in typed keys, and the terminal modes that programs left on. Pure.
 
-A terminal that passes everything on has no Ctrl-C of its own: `~.` at the beginning of a line leaves, as in ssh.
+A raw terminal sends Ctrl-C to the workspace, so the user leaves with `~.` at the start of a line, as in ssh.
 """
 
 import re
@@ -9,7 +9,7 @@ LEAVE = b"."
 TILDE = b"~"
 NEW_LINE = b"\r\n"
 
-# What programs switch on and should switch off again: the other screen, the mouse, pasting in brackets, focus, keypad.
+# Modes that programs turn on and should turn off: alternate screen, mouse, bracketed paste, focus events, keypad.
 _MODES = re.compile(rb"\x1b\[\?([0-9;]{1,40})([hl])")
 WATCHED = frozenset(b"1 9 47 1000 1002 1003 1004 1005 1006 1015 1047 1049 2004".split())
 OTHER_SCREEN = frozenset(b"47 1047 1049".split())
@@ -18,7 +18,7 @@ _LONGEST = 48
 
 
 class KeyFilter:
-    """Keys on their way to the workspace."""
+    """Filter the keys that are sent to the workspace."""
 
     def __init__(self) -> None:
         self._is_line_start = True
@@ -26,7 +26,7 @@ class KeyFilter:
         self.is_leaving = False
 
     def pass_on(self, keys: bytes) -> bytes:
-        """What of these keys goes on; `is_leaving` once they said so, and nothing goes on from there."""
+        """The keys to send. After `~.`, `is_leaving` is set and the remaining keys are dropped."""
         passed = bytearray()
         for number in keys:
             key = bytes((number,))
@@ -35,7 +35,7 @@ class KeyFilter:
                 if key == LEAVE:
                     self.is_leaving = True
                     break
-                # Two of them are one, and before anything else it was an ordinary one.
+                # `~~` means one tilde; before any other key the tilde was an ordinary one.
                 passed += TILDE if key == TILDE else TILDE + key
                 self._is_line_start = key in NEW_LINE
             elif key == TILDE and self._is_line_start:
@@ -47,7 +47,7 @@ class KeyFilter:
 
 
 class TerminalModes:
-    """What was switched on at the terminal, seen in what went to it."""
+    """Track the modes that the output has turned on."""
 
     def __init__(self) -> None:
         self._on: set[bytes] = set()
@@ -63,22 +63,22 @@ class TerminalModes:
                     self._is_cursor_hidden = not is_on
                 elif mode in WATCHED:
                     (self._on.add if is_on else self._on.discard)(mode)
-        # A sequence may be cut in two.
+        # A sequence may be split between two chunks.
         begun = text.rfind(b"\x1b", -_LONGEST)
         self._tail = text[begun:] if begun >= 0 and not _MODES.match(text, begun) else b""
 
     @property
     def is_full(self) -> bool:
-        """A program has the whole screen: the other one is switched on."""
+        """Whether a program uses the alternate screen."""
         return bool(self._on & OTHER_SCREEN)
 
     def notice(self, line: str) -> bytes:
-        """What shows a line of ours: below what is there; on a full screen at its top, so that nothing else moves."""
+        """The bytes that show a message: below the output, or in the top line of a full screen, without moving the rest."""
         if self.is_full:
             return b"\x1b7\x1b[1;1H\x1b[7m" + line.encode() + b"\x1b[0m\x1b[K\x1b8"
         return b"\r\n" + line.encode() + b"\r\n"
 
     def undo(self) -> bytes:
-        """What puts the terminal back; nothing where everybody tidied up after themselves."""
+        """The bytes that turn off all modes that are still on; empty if all are off."""
         off = b"".join(b"\x1b[?" + mode + b"l" for mode in sorted(self._on, key=int))
         return off + (b"\x1b[?25h" if self._is_cursor_hidden else b"") + (b"\x1b[0m" if off else b"")

@@ -1,6 +1,7 @@
-"""How can a command end, and what does it say then?
+"""The exit codes of commands, and the advice that follows an error.
 
-One line on standard error, `torpor: <what> (<what to do>)`; with `--json` the same as a problem (RFC 9457) on standard output.
+An error is one line on standard error, `torpor: <what> (<what to do>)`; with `--json` also a problem (RFC 9457) on standard
+output.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -11,20 +12,23 @@ from typing import Any
 class ExitCode(IntEnum):
     OK = 0
     REFUSED = 1
-    """Torpor said no, or something happened that nobody expected."""
+    """The server refused the request, or an unexpected error happened."""
     USAGE = 2
     """The command line or a setting is wrong."""
     ENDED_IN_ERROR = 3
+    """The workspace or the sort has failed."""
     WISH_CHANGED = 4
-    """Somebody wished something else meanwhile."""
+    """Another request changed the requested state while this command waited."""
     TIMED_OUT = 5
-    """Not reached within `--timeout`; the wish stands."""
+    """Not done within `--timeout`; the request stays active."""
     UNREACHABLE = 6
+    """The server, or another process of a sort, does not answer."""
     INTERRUPTED = 130
+    """Ctrl-C."""
 
 
 class CommandError(Exception):
-    """The command is over, and not as it was meant."""
+    """The command has failed; `main` prints it and exits with `exit_code`."""
 
     def __init__(
         self,
@@ -51,16 +55,16 @@ class CommandError(Exception):
         return "\n".join([f"torpor: {line} ({one_line(self.advice)})" if self.advice else f"torpor: {line}", *self.more])
 
     def as_problem(self) -> Mapping[str, Any]:
-        """What the API said, as it is; where the API said nothing, the same form."""
+        """The problem that the API sent, or else the same form."""
         if self.problem is not None:
             return self.problem
-        said = {
+        fields = {
             "type": f"about:blank#{self.code}",
             "title": self.code.replace("_", " "),
             "detail": self.what,
             "code": self.code,
         }
-        return {**self.context, **said, "advice": self.advice}
+        return {**self.context, **fields, "advice": self.advice}
 
 
 def one_line(text: str) -> str:
@@ -71,45 +75,45 @@ def usage(what: str, advice: str = "", *, code: str = "usage") -> CommandError:
     return CommandError(ExitCode.USAGE, what, code=code, advice=advice)
 
 
-# What whoever was refused can do about it, by the stable code.
+# What the user can do, by the stable code of the error.
 ADVICE: Mapping[str, str] = {
-    "unauthorized": "is the token in TORPOR_TOKEN or credentials.json of this installation? `torpor login URL` signs in anew",
+    "unauthorized": "check the API token in TORPOR_TOKEN or credentials.json, or sign in with `torpor login URL`",
     "bad_credentials": "try again; an administrator can set a new password with `torpor users change USER --password`",
-    "scope_missing": "`torpor tokens create LABEL --scope SCOPE` makes one that may; `torpor login URL` gets all",
-    "not_found": "`torpor list` shows what there is",
-    "unknown_user": "`torpor users list` shows who there is, if you are an administrator",
+    "scope_missing": "create an API token with `torpor tokens create LABEL --scope SCOPE`; `torpor login URL` gets every scope",
+    "not_found": "`torpor list` shows your workspaces",
+    "unknown_user": "administrators see all users with `torpor users list`",
     "username_taken": "choose another name",
     "name_taken": "choose another name",
-    "is_deleted": "`torpor undelete {workspace}` brings it back",
-    "not_deleted": "`torpor show {workspace}` says how it stands",
-    "not_in_error": "`torpor explain {workspace}` says how it stands",
-    "not_running": "`torpor start {workspace} --wait` wakes it",
+    "is_deleted": "`torpor undelete {workspace}` restores it",
+    "not_deleted": "`torpor show {workspace}` shows its status",
+    "not_in_error": "`torpor explain {workspace}` explains its status",
+    "not_running": "`torpor start {workspace} --wait` starts it",
     "no_such_archive": "`torpor archives {workspace}` lists them",
-    "archive_collected": "`torpor archives {workspace}` lists those that are kept",
+    "archive_collected": "`torpor archives {workspace}` lists the archives that exist",
     "unknown_template": "`torpor templates` lists them",
-    "command_required": "torpor create NAME --template command -- PROGRAM ARGUMENT...",
-    "limit_reached": "`torpor limits` shows what is running, `torpor stop NAME` makes room",
-    "disk_low": "`torpor list` shows what each workspace uses, `torpor delete NAME` makes room",
+    "command_required": "such as: torpor create NAME --template command -- PROGRAM ARGUMENT...",
+    "limit_reached": "stop a workspace with `torpor stop NAME`; `torpor limits` shows which ones run",
+    "disk_low": "delete a workspace with `torpor delete NAME`; `torpor list` shows the size of each",
 }
 
-# The command that lists what was not found, if that is no workspace.
+# The command that lists the existing items, by the kind of item that was not found.
 LISTED_BY: Mapping[str, str] = {
-    "user": "`torpor users list` shows who there is",
+    "user": "`torpor users list` shows all users",
     "token": "`torpor tokens list` shows yours",
     "session": "`torpor sessions list` shows yours",
-    "lease": "`torpor hold {workspace}` shows what holds it awake",
+    "lease": "`torpor hold {workspace}` shows what keeps it awake",
     "share": "`torpor shares {workspace}` shows with whom it is shared",
-    "latch": "`torpor doctor` says where nothing is touched",
+    "latch": "`torpor doctor` shows which storage is locked",
 }
 
-# Where the code is none of those.
+# For all other codes, by HTTP status.
 STATUS_ADVICE: Mapping[int, str] = {
     401: ADVICE["unauthorized"],
     403: "ask an administrator of this installation",
     404: ADVICE["not_found"],
     429: "try again in a moment",
-    500: "its log says more, `torpor doctor` examines the machine",
-    502: "its log says more, `torpor doctor` examines the machine",
+    500: "see the log of the server, or run `torpor doctor` on its machine",
+    502: "see the log of the server, or run `torpor doctor` on its machine",
     503: "try again in a moment",
 }
 
@@ -128,8 +132,8 @@ def _ways_to_recover(problem: Mapping[str, Any], workspace: str) -> str:
 
 
 def _list_command(problem: Mapping[str, Any], workspace: str) -> str:
-    told = LISTED_BY.get(str(problem.get("kind")), ADVICE["not_found"])
-    return told.format(workspace=workspace or problem.get("workspace", "NAME"))
+    advice = LISTED_BY.get(str(problem.get("kind")), ADVICE["not_found"])
+    return advice.format(workspace=workspace or problem.get("workspace", "NAME"))
 
 
 def _who_permits(problem: Mapping[str, Any], _workspace: str) -> str:
@@ -141,7 +145,7 @@ def _later(problem: Mapping[str, Any], _workspace: str) -> str:
     return f"try again in {seconds:.0f} s" if isinstance(seconds, int | float) else "try again in a moment"
 
 
-# Advice that the refusal itself must complete.
+# Advice that depends on the fields of the error.
 ADVICE_FROM: Mapping[str, Callable[[Mapping[str, Any], str], str]] = {
     "say_which_way": _ways_to_recover,
     "not_found": _list_command,

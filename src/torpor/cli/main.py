@@ -1,4 +1,4 @@
-"""How does a command begin and end?"""
+"""Run one command and turn its errors into messages and exit codes."""
 
 import os
 import sys
@@ -12,12 +12,12 @@ from torpor.cli.fast_parameters import command_of
 from torpor.cli.output.console import say, show_json
 from torpor.domain.errors import Refused, TorporError
 
-# What the shells' completion says instead of a command (commands/completion.py).
+# The completion scripts of the shells call this instead of a command (`commands.completion`).
 COMPLETE = "__complete"
 
 
 def run(argv: Sequence[str]) -> int:
-    """One command from its words to its exit code; what went wrong is said, and never as a traceback."""
+    """Run the command and return its exit code; errors are printed as one line, not as a traceback."""
     if list(argv[:1]) == [COMPLETE]:
         from torpor.cli.completer import answer
 
@@ -26,7 +26,7 @@ def run(argv: Sequence[str]) -> int:
         command = command_of(app_of(requested_commands(argv)))
         result = command.main(args=list(argv) or ["--help"], prog_name="torpor", standalone_mode=False)
     except BrokenPipeError:
-        # Whoever read our output has had enough; the interpreter must not stumble over it again when it flushes.
+        # The reader of our output has closed it; without this, the interpreter would fail again when it flushes.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.REFUSED
     except Exception as error:
@@ -50,19 +50,19 @@ def to_command_error(error: Exception) -> CommandError:
         case typer.Abort():
             return CommandError(ExitCode.INTERRUPTED, "interrupted", code="interrupted")
         case Refused(code="bad_setting"):
-            return usage(error.message, "correct it, or leave it out for the default", code="bad_setting")
+            return usage(error.message, "correct it, or remove it to use the default", code="bad_setting")
         case Refused():
             return CommandError(ExitCode.REFUSED, error.message, code=error.code, context=error.context)
         case TorporError():
             return CommandError(ExitCode.REFUSED, error.message, code=type(error).__name__.lower(), context=error.context)
         case _:
-            what = f"something unexpected happened: {type(error).__name__}: {error}"
+            what = f"unexpected error: {type(error).__name__}: {error}"
             return CommandError(
-                ExitCode.REFUSED, what, code="unexpected", advice="please report it; TORPOR_TRACEBACK=1 shows where"
+                ExitCode.REFUSED, what, code="unexpected", advice="please report it; TORPOR_TRACEBACK=1 shows a traceback"
             )
 
 
 def wants_json(argv: Sequence[str]) -> bool:
-    """Asked of the words themselves, because they may be what is wrong. What follows `--` is somebody else's."""
+    """Search the arguments, because they may not have been parsed. Arguments after `--` belong to another program."""
     words = list(argv)
     return "--json" in (words[: words.index("--")] if "--" in words else words)

@@ -1,30 +1,28 @@
-"""Is a `torpor up` at work in this data directory, and which process is it?
+"""Find the process of a `torpor up` in a data directory.
 
-It holds a lock on its pid file for as long as it lives, so a file that a crash left behind deceives nobody.
+The process holds a lock on its pid file while it runs, so a file that remains after a crash is recognised.
 """
 
-import fcntl
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO
 
 from torpor.cli.exit_codes import CommandError, ExitCode
-
-PID_FILE = "torpor.pid"
+from torpor.file_lock import try_lock
+from torpor.paths import PID_FILE
 
 
 def running_pid(data: Path) -> int | None:
-    """The process at work here, None when there is none."""
+    """The process that runs here, or None."""
     path = data / PID_FILE
     try:
         with path.open(encoding="utf-8") as file:
-            return None if _lock(file) else _pid_in(path)
+            return None if try_lock(file) else _pid_in(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
 
 
 def is_torpor(argv: Sequence[str]) -> bool:
-    """Whether a process with these arguments is a `torpor up`: a pid may have gone to somebody else."""
+    """Whether these arguments are those of a `torpor up`: a pid may belong to another program by now."""
     return "up" in argv and any(Path(word).name == "torpor" for word in argv[: argv.index("up")])
 
 
@@ -38,16 +36,8 @@ def argv_of(pid: int) -> list[str]:
 def already_running(data: Path, pid: int | None) -> CommandError:
     who = f" (process {pid})" if pid else ""
     return CommandError(
-        ExitCode.REFUSED, f"torpor is already up in {data}{who}", code="already_up", advice="`torpor down` stops it"
+        ExitCode.REFUSED, f"torpor is already running in {data}{who}", code="already_up", advice="`torpor down` stops it"
     )
-
-
-def _lock(file: IO[str]) -> bool:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _pid_in(path: Path) -> int | None:

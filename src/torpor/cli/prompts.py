@@ -1,6 +1,6 @@
-"""How is somebody asked for what must not stand in a command line?
+"""Ask the user for a name, a password or a confirmation.
 
-At a terminal without an echo; else it is the first line of standard input.
+Secrets must not be arguments. They are read from the terminal without echo, or else from the first line of standard input.
 """
 
 import getpass
@@ -12,34 +12,34 @@ from torpor.cli.output.console import say
 
 def prompt_text(prompt: str) -> str:
     if not sys.stdin.isatty():
-        raise usage("nobody is here who could be asked for the user name", "say it with --username")
+        raise usage("standard input is not a terminal, so you cannot be asked for the username", "use --username")
     print(prompt, end="", file=sys.stderr, flush=True)
     word = sys.stdin.readline().strip()
     if not word:
-        raise usage("no user name was given", "say it with --username")
+        raise usage("the username is empty", "type it, or use --username")
     return word
 
 
 def read_secret(prompt: str) -> str:
     secret = getpass.getpass(prompt, stream=sys.stderr) if sys.stdin.isatty() else sys.stdin.readline().rstrip("\r\n")
     if not secret:
-        raise usage(f"nothing was given for {prompt.rstrip(': ')!r}", "type it, or give it as the first line of standard input")
+        raise usage(f"{prompt.rstrip(': ')!r} is empty", "type it, or send it as the first line of standard input")
     return secret
 
 
 def read_new_secret(prompt: str) -> str:
-    """Typed twice, so that a slip of a finger locks nobody out."""
+    """Typed twice at a terminal, so that a typing error does not lock a user out."""
     secret = read_secret(prompt)
-    while sys.stdin.isatty() and read_secret("Once more: ") != secret:
-        say("torpor: the two are not the same")
+    while sys.stdin.isatty() and read_secret("Repeat: ") != secret:
+        say("torpor: the passwords differ; try again")
         secret = read_secret(prompt)
     return secret
 
 
 def confirm(question: str, otherwise: str) -> None:
-    """At a terminal, what cannot be undone is done only after a yes; scripts are not asked."""
+    """At a terminal, ask before an action that cannot be undone; scripts are not asked."""
     if not sys.stdin.isatty():
         return
     print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        raise usage(otherwise, "answer y, or say --yes", code="not_confirmed")
+        raise usage(otherwise, "answer y, or use --yes", code="not_confirmed")

@@ -1,10 +1,9 @@
-"""Which Torpor is meant, and with whose word does one speak to it?
+"""Find the server and the token that a command uses.
 
-What the environment says (TORPOR_URL, TORPOR_TOKEN); else the credentials.json of a data directory that was named (TORPOR_DATA,
-torpor.toml); else what `torpor login` stored; else the credentials.json of this user's own `torpor up`.
+In this order: the environment (TORPOR_URL, TORPOR_TOKEN); the credentials.json of a data directory that is set (TORPOR_DATA,
+torpor.toml); the login that `torpor login` stored; the credentials.json of this user's own `torpor up`.
 """
 
-import contextlib
 import json
 import os
 from collections.abc import Mapping
@@ -12,16 +11,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from torpor import atomic_file
 from torpor.cli.exit_codes import CommandError, ExitCode
-from torpor.paths import SETTINGS_FILE, config, default_data
+from torpor.paths import CREDENTIALS_FILE, SETTINGS_FILE, config, default_data
 
 if TYPE_CHECKING:
     from torpor.cli.client import ApiClient
     from torpor.settings import Settings
 
-CREDENTIALS = "credentials.json"
 LOGIN = "login.json"
-# What a command that only asks the API understands by itself. Anything else is a setting, and settings are checked.
+# The variables that a client command reads itself. All others are settings, which are validated.
 UNDERSTOOD = frozenset({"TORPOR_URL", "TORPOR_TOKEN", "TORPOR_DATA", "TORPOR_TRACEBACK"})
 
 
@@ -33,17 +32,17 @@ class Credentials:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class StoredLogin:
-    """What `torpor login` stores."""
+    """The content of login.json, which `torpor login` writes."""
 
     url: str
     token: str
     username: str
     token_id: str | None = None
-    """Of a token that was made for this; None: somebody brought theirs."""
+    """The id of a token that `torpor login` created; None for a token that the user brought."""
 
 
 def settings_here(**overrides: Any) -> "Settings":
-    """What the command line, the environment and the `torpor.toml` in this folder say; Refused `bad_setting`."""
+    """The settings from the command line, the environment and the `torpor.toml` in this folder; Refused `bad_setting`."""
     from torpor.settings import find_toml, load
 
     return load(os.environ, toml=find_toml(os.environ, Path.cwd()), overrides=overrides)
@@ -57,16 +56,16 @@ def api_here(*, timeout_s: float | None = None) -> "ApiClient":
 
 
 def data_here() -> Path:
-    """The data directory. The settings are loaded, and refused, only where there are any: that takes longer than to ask."""
-    says_more = any(name.startswith("TORPOR_") and name not in UNDERSTOOD for name in os.environ)
-    if says_more or Path(SETTINGS_FILE).exists():
+    """The data directory. Settings are loaded and validated only if there are any: loading takes longer than an API call."""
+    has_settings = any(name.startswith("TORPOR_") and name not in UNDERSTOOD for name in os.environ)
+    if has_settings or Path(SETTINGS_FILE).exists():
         return settings_here().data
-    said = os.environ.get("TORPOR_DATA")
-    return Path(said).expanduser().absolute() if said else default_data(os.environ)
+    data = os.environ.get("TORPOR_DATA")
+    return Path(data).expanduser().absolute() if data else default_data(os.environ)
 
 
 def credentials(data: Path, environ: Mapping[str, str]) -> Credentials:
-    """The environment's word counts more than a file's; a file is needed only for what the environment leaves open."""
+    """The environment takes precedence; a file is read only for the part that the environment does not set."""
     url, token = environ.get("TORPOR_URL"), environ.get("TORPOR_TOKEN")
     if not (url and token):
         written = _written(data, environ)
@@ -80,21 +79,21 @@ def _written(data: Path, environ: Mapping[str, str]) -> Credentials:
     if login is not None:
         return Credentials(login.url, login.token)
     try:
-        read = _read(data / CREDENTIALS)
+        read = _read(data / CREDENTIALS_FILE)
         return Credentials(str(read["url"]), str(read["token"]))
     except FileNotFoundError:
         raise CommandError(
             ExitCode.UNREACHABLE,
             f"torpor is not set up in {data}",
             code="not_set_up",
-            advice="start it with `torpor up`, or sign in to another with `torpor login URL`,"
+            advice="start it with `torpor up`, or sign in to a server with `torpor login URL`,"
             " or set TORPOR_DATA, or TORPOR_URL and TORPOR_TOKEN",
         ) from None
     except KeyError:
-        raise _unusable(f"{data / CREDENTIALS} does not hold a url and a token") from None
+        raise _unusable(f"{data / CREDENTIALS_FILE} does not contain a url and a token") from None
 
 
-# ── what `torpor login` stores ────────────────────────────────────────────────────────────────────────────────────────
+# ── the login that is stored ──────────────────────────────────────────────────────────────────────────────────────────
 
 
 def stored_login(environ: Mapping[str, str]) -> StoredLogin | None:
@@ -105,24 +104,19 @@ def stored_login(environ: Mapping[str, str]) -> StoredLogin | None:
     except FileNotFoundError:
         return None
     except KeyError:
-        raise _unusable(f"{path} does not hold a url, a username and a token") from None
+        raise _unusable(f"{path} does not contain a url, a username and a token") from None
 
 
 def store_login(login: StoredLogin, environ: Mapping[str, str]) -> Path:
-    """Readable for this user alone, and whole or not at all."""
+    """Write the file atomically, readable for this user only."""
     path = config(environ) / LOGIN
-    told = {"url": login.url, "username": login.username, "token": login.token, "token_id": login.token_id}
-    begun = path.with_name(f".{LOGIN}.{os.getpid()}")
+    content = {"url": login.url, "username": login.username, "token": login.token, "token_id": login.token_id}
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with os.fdopen(os.open(begun, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-            file.write(json.dumps(told, indent=2) + "\n")
-        begun.replace(path)
+        atomic_file.write(path, (json.dumps(content, indent=2) + "\n").encode(), sync=False)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            begun.unlink()
         what = f"{path} cannot be written: {error.strerror}"
-        advice = "set XDG_CONFIG_HOME to a folder that can be, or use TORPOR_URL and TORPOR_TOKEN"
+        advice = "set XDG_CONFIG_HOME to a writable folder, or use TORPOR_URL and TORPOR_TOKEN"
         raise CommandError(ExitCode.REFUSED, what, code="cannot_store", advice=advice) from None
     return path
 
@@ -141,10 +135,10 @@ def _read(path: Path) -> Mapping[str, Any]:
     except ValueError:
         read = None
     if not isinstance(read, dict):
-        raise _unusable(f"{path} does not hold a url and a token")
+        raise _unusable(f"{path} does not contain a url and a token")
     return read
 
 
 def _unusable(what: str) -> CommandError:
-    advice = "`torpor up` and `torpor login` write theirs for the user that runs them; or set TORPOR_URL and TORPOR_TOKEN"
+    advice = "`torpor up` and `torpor login` write this file for the user who runs them; or set TORPOR_URL and TORPOR_TOKEN"
     return CommandError(ExitCode.UNREACHABLE, what, code="bad_credentials_file", advice=advice)

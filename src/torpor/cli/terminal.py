@@ -11,11 +11,11 @@ from types import FrameType, TracebackType
 from typing import Any, Self
 
 DEFAULT_SIZE = (80, 24)
-MOST = 2000  # columns or rows that a workspace's terminal has
+MOST = 2000  # columns or rows of a terminal in a workspace
 
 
 class TerminationSignal(BaseException):
-    """Somebody ends this process; not an Exception, so that nobody takes it for one of their own."""
+    """A signal ends this process. Not an Exception, so that no `except Exception` catches it."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -23,7 +23,7 @@ class TerminationSignal(BaseException):
 
 
 def size() -> tuple[int, int]:
-    """Columns and rows of the terminal, wherever one is to be found."""
+    """Columns and rows of the first standard stream that is a terminal."""
     for descriptor in (1, 0, 2):
         with contextlib.suppress(OSError):
             columns, rows = os.get_terminal_size(descriptor)
@@ -33,7 +33,7 @@ def size() -> tuple[int, int]:
 
 
 def standard_input() -> int:
-    """Its descriptor; -1 where there is none."""
+    """The descriptor of standard input; -1 if it is closed."""
     try:
         return sys.stdin.fileno()
     except (AttributeError, OSError, ValueError):
@@ -41,7 +41,7 @@ def standard_input() -> int:
 
 
 def read_some(descriptor: int, most: int) -> bytes:
-    """What was typed or piped next; nothing at its end, and when the terminal is gone."""
+    """The next input; empty at its end, and if the terminal is closed."""
     try:
         return os.read(descriptor, most)
     except OSError:
@@ -49,7 +49,7 @@ def read_some(descriptor: int, most: int) -> bytes:
 
 
 class RawMode:
-    """Every key goes on as it is, Ctrl-C too; afterwards all is as it was. Nothing where there is no terminal."""
+    """Read every key unchanged, also Ctrl-C, and restore the terminal afterwards. Has no effect without a terminal."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -62,20 +62,23 @@ class RawMode:
         return self
 
     def again(self) -> None:
-        """After this process was stopped and goes on: the shell it was stopped from has set the terminal as it likes it."""
+        """After SIGCONT: the shell that stopped this process has changed the mode of the terminal."""
         if self._before is not None:
             tty.setraw(self._descriptor, termios.TCSADRAIN)
 
     def __exit__(self, _kind: type[BaseException] | None, _error: BaseException | None, _at: TracebackType | None) -> None:
         if self._before is not None:
-            # The terminal itself may be gone by now.
+            # The terminal may be closed by now.
             with contextlib.suppress(termios.error):
                 termios.tcsetattr(self._descriptor, termios.TCSADRAIN, self._before)
 
 
 @contextlib.contextmanager
 def signals(bell: int, *more: int) -> Iterator["set[int]"]:
-    """The signals that came (SIGWINCH, SIGCONT and `more`), each rung at `bell`; those that end us are raised as Gone."""
+    """The signals that came (SIGWINCH, SIGCONT and `more`), each also written to `bell`.
+
+    SIGTERM and SIGHUP raise TerminationSignal.
+    """
     came: set[int] = set()
 
     def ring(number: int, _frame: FrameType | None) -> None:
@@ -88,7 +91,7 @@ def signals(bell: int, *more: int) -> Iterator["set[int]"]:
 
     wanted = {signal.SIGTERM: end, signal.SIGHUP: end, **dict.fromkeys((signal.SIGWINCH, signal.SIGCONT, *more), ring)}
     before = {number: signal.signal(number, handler) for number, handler in wanted.items()}
-    # One that hits another thread would else be heard only when this one has something to do.
+    # Without this, a signal that another thread gets would not wake the `select` of this thread.
     os.set_blocking(bell, False)
     rung_before = signal.set_wakeup_fd(bell, warn_on_full_buffer=False)
     try:

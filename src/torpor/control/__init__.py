@@ -1,1 +1,1 @@
-"""The loop: observe, judge, plan, claim, execute, settle, persist, again and again."""
+"""The reconcile loop (observe, judge, plan, settle, persist, execute) and the duties of the leader."""

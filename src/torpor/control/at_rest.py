@@ -1,8 +1,8 @@
-"""Which of the workspaces at rest must be looked at?
+"""Decide which workspaces at rest must be reconciled.
 
-A row at rest says nothing new until its wish changes (the database tells) or something else is seen of it (told here): what was
-last seen of each is remembered, and compared with every look at the provider. Nothing hangs on that memory: shards that come
-into our hands are read whole, and with every look a few more are read again, until the round begins anew.
+A row at rest changes when its wish changes (the database notifies) or when its observation changes. This module keeps the last
+observation of each workspace and compares it with each new one. The memory is only an optimisation: new shards are read
+completely, and every pass reads a few more shards again, in rounds.
 """
 
 from collections.abc import Collection
@@ -17,19 +17,19 @@ LOOKS_PER_ROUND = 64
 class RestingWorkspaces:
     def __init__(self) -> None:
         self.suspects: frozenset[str] = frozenset()
-        """Something that must be there was not seen of them: the next look at everything takes them along."""
+        """An expected resource of these was not observed: the next full pass includes them."""
         self._at_rest: dict[str, Observation] = {}
         self._known: frozenset[int] = frozenset()
-        """Shards that were read whole since they are ours."""
+        """Shards of this controller that were read completely."""
         self._looks = 0
 
     def to_read(self, shards: frozenset[int]) -> frozenset[int]:
-        """The shards of which everything is to be read with this look, when these are ours."""
+        """Return which of this controller's shards are read completely in this pass."""
         turn = self._looks % LOOKS_PER_ROUND
         return frozenset(shard for shard in shards if shard not in self._known or shard % LOOKS_PER_ROUND == turn)
 
     def looked(self, shards: frozenset[int], whole: frozenset[int]) -> bool:
-        """Everything due was looked at, and these shards were read whole; whether some of ours never were."""
+        """Record a full pass that read the shards in `whole` completely; return whether some shards were never read."""
         self._looks += 1
         known = (self._known | whole) & shards
         if not self._known <= shards:
@@ -38,14 +38,14 @@ class RestingWorkspaces:
         return known != shards
 
     def is_at_rest(self, workspace_id: str, seen: Observation) -> None:
-        """It needs nothing, as long as nothing else is seen of it."""
+        """It needs no pass while its observation stays the same."""
         self._at_rest[workspace_id] = seen
 
     def is_moving(self, workspace_id: str) -> None:
         self._at_rest.pop(workspace_id, None)
 
     def stirred(self, survey: Survey, looked_at: Collection[str]) -> list[str]:
-        """Those of ours, not just looked at, of which something else is seen than when they came to rest."""
+        """Return the workspaces whose observation changed since they came to rest, without those of this pass."""
         different = [
             one
             for one, seen in survey.seen.items()

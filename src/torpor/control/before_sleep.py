@@ -1,7 +1,7 @@
 """Run the `before_sleep` command of a workspace that is about to be stopped.
 
-It counts as no use of the workspace. What becomes of it is logged, here and in the workspace's own log; nothing that it does
-prevents the stop.
+The command does not count as use of the workspace. Its result is logged, here and in the log of the workspace. It cannot
+prevent the stop.
 """
 
 import asyncio
@@ -17,13 +17,13 @@ from torpor.ports import RunningCommand, Runtime
 log = structlog.get_logger()
 
 KEPT_BYTES = 4096
-"""Of its output, the last ones."""
+"""The last bytes of the output are kept."""
 WRITE_LOG_S = 2.0
-"""How long the workspace's own log may take."""
+"""Timeout for the write to the log of the workspace."""
 
 
 class LastOutput:
-    """The end of what a command wrote, bounded."""
+    """The last part of the output of a command."""
 
     def __init__(self) -> None:
         self._kept = b""
@@ -32,13 +32,13 @@ class LastOutput:
         self._kept = (self._kept + data[-KEPT_BYTES:])[-KEPT_BYTES:]
 
     def __str__(self) -> str:
-        """Without a character that a terminal would obey: a log may be read on one."""
+        """Without control characters: logs are read on terminals."""
         text = self._kept.decode(errors="replace").rstrip("\n")
         return "".join(one if one.isprintable() or one == "\n" else repr(one)[1:-1] for one in text)
 
 
 async def run_before_sleep(runtime: Runtime, workspace: Workspace, command: Sequence[str], *, within_s: float) -> None:
-    """Raises nothing but a cancellation; that, too, ends the command."""
+    """Run the command to its end. Raise only a cancellation, which ends the command."""
     output = LastOutput()
     exit_code: int | None = None
     try:
@@ -49,11 +49,11 @@ async def run_before_sleep(runtime: Runtime, workspace: Workspace, command: Sequ
             finally:
                 await running.close()
     except TimeoutError:
-        became = f"did not end within {within_s:g} s and was ended"
+        became = f"did not end within {within_s:g} s and was killed"
     except TorporError as error:
-        became = f"could not be run to its end: {error.message}"
+        became = f"could not be completed: {error.message}"
     except Exception as error:
-        became = f"could not be run to its end: {type(error).__name__}: {error}"
+        became = f"could not be completed: {type(error).__name__}: {error}"
     else:
         became = f"ended with exit code {exit_code}"
     has_failed = exit_code != 0

@@ -1,6 +1,6 @@
-"""Tell the bus which workspaces are busy, so that the idle watch does not stop them.
+"""Report busy workspaces to the bus, so that the idle watch does not stop them.
 
-Each controller looks at the containers of its own runtime. What it tells is remembered for one lease, like a connection.
+Each controller checks the containers of its own runtime. A report is valid for one lease, like a connection.
 """
 
 import asyncio
@@ -11,11 +11,11 @@ from torpor.domain.busy import Work, WorkHistory, busy_with, with_observation
 from torpor.domain.errors import Unavailable
 from torpor.loops import Loop
 from torpor.ports import Activity, Runtime
-from torpor.service.activity import TURN_S, UseFallback, WriteDown, discard_use, timeout_s
+from torpor.service.activity import TURN_S, RecordUse, UseFallback, discard_use, timeout_s
 
-# Of a lease: two looks may fail before what the last one told runs out.
+# Part of a lease: two checks may fail before the last report expires.
 LOOK_AFTER_PART = 1 / 3
-# How long a runtime may take to look at all of its processes.
+# How long a runtime may take to check all of its processes.
 LOOKING_S = 30.0
 
 
@@ -28,7 +28,7 @@ class BusyWatch:
         lease_s: float,
         foreground_ttl_s: float,
         counts_cpu: Callable[[str], bool],
-        write_down: WriteDown = discard_use,
+        write_down: RecordUse = discard_use,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """`counts_cpu`: whether the CPU use of a workspace of this template keeps it awake."""
@@ -42,7 +42,7 @@ class BusyWatch:
         self._histories: Mapping[str, WorkHistory] = {}
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until canceled."""
         every_s = self._lease_s * LOOK_AFTER_PART
         try:
             await Loop("busy", self.look, interval_s=every_s, turn_s=LOOKING_S + TURN_S).run()
@@ -50,7 +50,7 @@ class BusyWatch:
             await self._fall_back.close()
 
     async def look(self) -> None:
-        """One look at every container, and one message about those that are busy."""
+        """Check every container, and report the busy ones in one message."""
         async with asyncio.timeout(LOOKING_S):
             works = await self._runtime.work()
         now = self._monotonic()
@@ -75,6 +75,8 @@ class BusyWatch:
             async with asyncio.timeout(timeout_s(self._lease_s)):
                 await self._activity.busy(busy, lease_s=self._lease_s)
         except (Unavailable, TimeoutError) as out:
-            # It may be only this process that cannot reach the bus, and the leader can.
+            # The leader may reach the bus although this process cannot.
             self._fall_back.use(tuple(busy))
-            raise Unavailable(f"the bus was not told which workspaces are busy: {str(out) or 'no answer in time'}") from out
+            raise Unavailable(
+                f"the bus did not accept the list of busy workspaces: {str(out) or 'no response in time'}"
+            ) from out

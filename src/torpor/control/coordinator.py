@@ -1,7 +1,7 @@
-"""How does this process take part in controlling, and who leads?
+"""Run the membership, the controller and, if this process leads, the duties of the leader.
 
-It lives (`membership`), looks after the workspaces of its shards (`controller`), and stands for the lead; whoever has that
-carries out the duties that must run once. A life that ends takes all of it along, and another one begins by itself.
+Each process has a membership (`membership`), reconciles the workspaces of its shards (`controller`), and tries to become the
+leader, which runs the duties that must run once. When a membership ends, all of this ends with it, and a new membership begins.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ BETWEEN_LIVES_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class LeaderLockOptions:
-    """The lock that the leader holds."""
+    """The lock of the leader."""
 
     url: str
     lock_id: int
@@ -48,7 +48,7 @@ class Coordinator:
         duties: Sequence[Duty],
         on_change: Callable[[], None],
     ) -> None:
-        """`on_change` is called whenever a transaction has changed a workspace, while this process leads."""
+        """`on_change` is called after each transaction that changes a workspace, while this process leads."""
         self.node_id = identity.node_id
         self.controller: Controller | None = None
         self.term: int | None = None
@@ -77,12 +77,12 @@ class Coordinator:
 
     @property
     def uptime_s(self) -> float:
-        """Of this process, whether it leads or not."""
+        """Of this process."""
         return time.monotonic() - self._began
 
     @property
     def last_look_age_s(self) -> float | None:
-        """None before the first."""
+        """The age of the last full reconcile pass; None before the first."""
         if self.controller is None or self.controller.tally.last_look_at == float("-inf"):
             return None
         return time.monotonic() - self.controller.tally.last_look_at
@@ -92,12 +92,12 @@ class Coordinator:
             self.controller.hint(*workspace_ids)
 
     async def join(self, *, within_s: float) -> None:
-        """Live before anything else is begun; Refused when somebody who sees another world goes on living."""
+        """Become a member before anything else starts; raise Refused if a controller of another world stays a member."""
         self._joined = self._new_membership()
         await self._joined.join(within_s=within_s)
 
     async def run(self) -> None:
-        """Until cancelled: one life after the other."""
+        """Run one membership after the other until canceled."""
         await Loop("coordinator", self._live_once, interval_s=BETWEEN_LIVES_S).run()
 
     async def _live_once(self) -> None:
@@ -151,7 +151,7 @@ class Coordinator:
         try:
             await first_to_end(tasks)
         finally:
-            # Before the duties are stopped, which may take a while: a process whose duties end does not lead.
+            # Before the duties are stopped, which may take time: a process whose duties end is not the leader.
             self.term = None
             metrics.is_leader.set(0)
             try:

@@ -1,6 +1,6 @@
-"""What must run once, and how is it kept running?
+"""Define and run the duties of the leader: work that must run only once.
 
-Duties of the leader. One that fails skips its turn and no other's; one that finds out that somebody else leads ends them all.
+A duty that fails skips its own turn only. A duty that finds another leader ends all duties.
 """
 
 import asyncio
@@ -15,24 +15,24 @@ class Duty(Protocol):
     name: str
     interval_s: float
     turn_s: float
-    """How long a turn may take without a call of `loops.turned`."""
+    """How long a turn may take without a call of `loops.report_progress`."""
     wake: asyncio.Event
-    """Set: there is something to do now."""
+    """Set it to start the next turn now."""
 
     async def do(self, term: int) -> float | None:
-        """One turn, and the pause in seconds after it; None: the interval.
+        """Do one turn and return the pause in seconds after it; None: the interval.
 
-        Everything it writes asks first whether this term still stands (`store.leader.require_term`).
+        Each of its writes checks first that this term is still valid.
         """
         ...
 
     def rest(self) -> None:
-        """The lead is lost: what only a leader knows is forgotten."""
+        """This process no longer leads: drop the state of the leader."""
         ...
 
 
 async def run_duty(duty: Duty, term: int) -> None:
-    """Until cancelled, or Deposed."""
+    """Run until canceled or deposed."""
     turn = partial(duty.do, term)
     loop = Loop(duty.name, turn, interval_s=duty.interval_s, turn_s=duty.turn_s, wake=duty.wake, ends_on=(Deposed,))
     await loop.run()

@@ -1,6 +1,6 @@
-"""How is an effect carried out?
+"""Execute effects with the runtime and the archive store.
 
-As it says. Every verb names its end state and may be repeated; what goes wrong becomes a report, and the rules decide.
+Every verb names its end state and may be repeated. A failure becomes a report, and the rules decide what follows.
 """
 
 import asyncio
@@ -31,19 +31,18 @@ from torpor.domain.records import (
     EffectDone,
     EffectFailed,
     Marker,
-    ProvenArchive,
     ProviderOutage,
     Report,
     StaleEpoch,
     Workspace,
 )
 from torpor.domain.states import Outage
-from torpor.ports import Archives, Container, Fence, Home, Limits, Program, Progress, Proven, Runtime
+from torpor.ports import Archives, Container, Fence, Home, Limits, Program, Progress, Runtime
 
 log = structlog.get_logger()
 
 USES_ARCHIVES = (Pack, PackEmpty, Restore)
-# What each effect is called in the context of an error.
+# The name of each effect in the context of an error.
 ACTION_OF: Mapping[type[Effect], str] = {
     MakeHome: "create_volume",
     Restore: "restore",
@@ -71,7 +70,7 @@ class EffectExecutor:
     """The command that runs before an automatic stop; empty: none."""
 
     async def carry_out(self, workspace: Workspace, effect: Effect, fence: Fence, progress: Progress) -> Report:
-        """What the effect reported, or how it broke. Raises nothing but a cancellation."""
+        """Return the report of the effect, also after a failure. Raise only a cancellation."""
         try:
             return await self._report(workspace, effect, fence, progress)
         except asyncio.CancelledError:
@@ -90,11 +89,11 @@ class EffectExecutor:
         except Unavailable as out:
             return await self._unreachable(workspace, effect, out)
         except Refused as refused:
-            # A template that is no longer there, say: trying again helps as little as anything, but a new wish may.
+            # For example a template that no longer exists: a new wish may help.
             return EffectFailed(Reason.ACTION_FAILED, refused.message, _action(effect, refused.code))
 
     async def fence_off(self, workspace: Workspace) -> None:
-        """Nothing is lost when this fails: what comes late is then seen at the next look, and undone."""
+        """A failure is harmless: the next pass observes the effect of a late call and reverts it."""
         try:
             await self.runtime.admit(workspace.id, Fence(workspace.op_id or "", workspace.epoch))
         except (Failed, Unavailable) as error:
@@ -110,7 +109,7 @@ class EffectExecutor:
                 await runtime.mark_volume(home, Marker(workspace.id, generation, ""), fence)
                 return EffectDone()
             case Restore(generation, archive, discard):
-                # Asked before anything is made: an archive that is lost is found out at once, and leaves no half-made volume.
+                # Checked first, so that a lost archive is found at once and leaves no half-made volume.
                 _require_proven(archive, await self.archives.manifest_root(archive.key))
                 await self._discard(workspace, discard, fence)
                 home = Home(workspace.id, generation)
@@ -127,7 +126,7 @@ class EffectExecutor:
                 await runtime.ensure_running(container, fence, progress)
                 return EffectDone()
             case BeforeSleep(command, within_s):
-                # A command has no fence of its own: a controller that was overtaken runs none.
+                # A command carries no fence, so the fence is checked before: a controller that was replaced runs no command.
                 await runtime.admit(workspace.id, fence)
                 await run_before_sleep(runtime, workspace, command, within_s=within_s)
                 return EffectDone()
@@ -135,14 +134,13 @@ class EffectExecutor:
                 await runtime.ensure_no_container(workspace.id, fence)
                 return EffectDone()
             case Pack(key, generation, revision):
-                # A job finds an empty mount point as good as any store. (`create_empty` asks by itself.)
+                # Checked here, because a job cannot tell an empty mount point from a store. (`create_empty` checks by itself.)
                 await self.archives.world()
                 home = Home(workspace.id, generation)
                 result = await runtime.run_at_home(home, self.archives.pack_job(key, home, revision), fence, progress)
-                return _proved(self.archives.proven(key, result), generation, revision)
+                return self.archives.proven(key, home, revision, result)
             case PackEmpty(key, generation, revision):
-                home = Home(workspace.id, generation)
-                return _proved(await self.archives.create_empty(key, home, revision), generation, revision)
+                return await self.archives.create_empty(key, Home(workspace.id, generation), revision)
             case DropHome(generation, archived_revision):
                 await runtime.ensure_no_volume(Home(workspace.id, generation), fence, archived_revision=archived_revision)
                 return EffectDone()
@@ -160,16 +158,16 @@ class EffectExecutor:
             await self.runtime.ensure_no_half_made(Home(workspace.id, generation), fence)
 
     async def _give_space_back(self, workspace: Workspace, generation: int, fence: Fence) -> None:
-        """A volume that filled the disk goes at once: on a full disk the database cannot record the next attempt."""
+        """Remove a volume that filled the disk at once: on a full disk the database cannot record the next attempt."""
         try:
             await self.runtime.ensure_no_half_made(Home(workspace.id, generation), fence)
         except Exception as error:
             log.warning("half_made_volume_stays", workspace=workspace.id, generation=generation, why=str(error))
 
     async def _give_space_back_though_cancelled(self, workspace: Workspace, generation: int, fence: Fence) -> None:
-        """The volume is this attempt's alone: every later attempt, also one that adopts the operation, takes a new generation.
+        """Only this attempt uses the volume: every later attempt, also after an adoption, has a new generation.
 
-        The same attempt runs again only in this process and only after this; a volume that was marked meanwhile stays.
+        The same attempt runs again only in this process and only after this; a volume with a marker stays.
         """
         giving = asyncio.ensure_future(self._give_space_back(workspace, generation, fence))
         until = time.monotonic() + GIVE_BACK_S
@@ -177,7 +175,7 @@ class EffectExecutor:
             try:
                 await asyncio.wait({giving}, timeout=left_s)
             except asyncio.CancelledError:
-                continue  # the effect is cancelled again with every look; the first one is raised at the end
+                continue  # every pass cancels the effect again; the first cancellation is raised at the end
         if not giving.done():
             giving.cancel()
             log.warning("half_made_volume_stays", workspace=workspace.id, generation=generation, why="no time left")
@@ -197,7 +195,7 @@ class EffectExecutor:
         return EffectFailed(reason, failed.message, context, wants_new_op_id=failed.code is Code.READBACK_MISMATCH)
 
     async def _unreachable(self, workspace: Workspace, effect: Effect, error: Failed | Unavailable) -> Report:
-        """A call failed: is it this workspace's trouble, or is the provider out for everybody?"""
+        """A call failed: check whether only this workspace is affected, or the whole provider cannot be reached."""
         if isinstance(effect, USES_ARCHIVES) and not await self.archives.reachable():
             return ProviderOutage(Outage.ARCHIVE_STORE, f"the archive store cannot be reached: {error.message}")
         try:
@@ -210,7 +208,7 @@ class EffectExecutor:
 
 
 def _action(effect: Effect, code: str) -> dict[str, object]:
-    """`exit_code` is None where no process ended."""
+    """`exit_code` is None if no process ended."""
     return {"action": ACTION_OF[type(effect)], "exit_code": None, "code": code}
 
 
@@ -218,11 +216,7 @@ def _require_proven(archive: Archive, root: object) -> None:
     if root != archive.manifest_root:
         raise Failed(
             Code.CHECKSUM_MISMATCH,
-            f"the archive {archive.key} is not the one that was proven",
+            f"the archive {archive.key} differs from the one that was verified",
             expected=archive.manifest_root,
             actual=root,
         )
-
-
-def _proved(proven: Proven, generation: int, revision: int) -> ProvenArchive:
-    return ProvenArchive(Archive(proven.key, generation, revision, proven.manifest_root), proven.size_bytes, proven.home_bytes)

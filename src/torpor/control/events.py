@@ -1,6 +1,6 @@
-"""Who numbers what changed, and tells the bus of it?
+"""Number the events and publish them on the bus. A duty of the leader.
 
-The leader. What the bus does not take is not lost: whoever listens finds the gap and reads the database.
+An event that the bus does not accept is not lost: subscribers detect the gap and read the database.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from torpor.store.events import EventBatch, Outbox, event_messages
 log = structlog.get_logger()
 
 BATCH = 500
-# Sent to the bus at once; the events of a batch may be long.
+# The limit for one send to the bus; events can be long.
 AT_ONCE_BYTES = 4 * 2**20
 PRUNE_EVERY_S = 300.0
 
@@ -50,14 +50,14 @@ class EventPublisher:
         self._prune_at = clock()
 
     def rest(self) -> None:
-        """Nothing here is only a leader's."""
+        """There is no state of the leader."""
 
     async def do(self, term: int) -> None:
         is_heard, is_first = True, True
-        # Part of one turn. Store and bus heed cancellation, so `_publish` cannot take one for an outage.
+        # Part of one turn. Store and bus react to cancellation, so `_publish` cannot mistake one for an outage.
         while True:
             batch = await self._outbox.number(term, limit=BATCH)
-            # Where the bus is out, waiting for it with each batch would keep those waiting who read the database instead.
+            # During an outage of the bus, a timeout for each batch would delay clients that read the database.
             is_heard = is_heard and await self._publish(batch)
             if not batch.is_full:
                 break
@@ -83,7 +83,8 @@ class EventPublisher:
             yield channels(told), to_message(told, batch.installation)
 
     async def _prune(self, term: int) -> None:
-        """One batch, a transaction of its own. What is new comes before the next: nobody waits for all that is old to go."""
+        """Remove one batch in its own transaction. New events come before the next batch, so they do not wait for the
+        removal."""
         if await self._outbox.prune(term, older_than_s=self._retention_s, limit=BATCH) == BATCH:
             self.wake.set()
         else:
@@ -93,11 +94,11 @@ class EventPublisher:
 def _in_parts(
     messages: Iterable[tuple[tuple[str, str], bytes]], at_once_bytes: int
 ) -> Iterator[tuple[int, list[tuple[str, bytes]]]]:
-    """How many events, and what to say on which channel."""
+    """Yield the number of events, and pairs of channel and message."""
     count, size_bytes, part = 0, 0, list[tuple[str, bytes]]()
-    for channels_of_it, message in messages:
+    for its_channels, message in messages:
         count, size_bytes = count + 1, size_bytes + len(message)
-        part += [(channel, message) for channel in channels_of_it]
+        part += [(channel, message) for channel in its_channels]
         if size_bytes >= at_once_bytes:
             yield count, part
             count, size_bytes, part = 0, 0, []

@@ -1,8 +1,8 @@
-"""How are archives collected that nobody refers to?
+"""Collect archives that no workspace needs. A duty of the leader.
 
-List the store, mark the orphans, remove those whose grace period has passed. Each workspace is held for a moment while its
-archives are marked or given up; objects are removed with nobody held up. A collection that was cut off anywhere is continued by
-the next, and one bad archive or workspace holds up no other.
+List the store, mark the orphans, remove those whose grace period has passed. A workspace is locked for a moment while its
+archives are marked or given up; objects are removed without locks. The next collection continues an interrupted one, and one
+bad archive or workspace does not stop the others.
 """
 
 import asyncio
@@ -29,19 +29,20 @@ from torpor.store.gc import ArchiveTotals, GcStore, StoreComparison
 log = structlog.get_logger()
 
 ASKED_EVERY_S = 5.0
-"""How soon a collection begins that an operator asked for."""
+"""How often requests of operators for a collection are checked."""
 RETRY_S = 60.0
-"""After one that was skipped or cut off; it doubles up to the interval. Listing a large store is not for every few seconds."""
+"""The pause after a skipped or interrupted collection; it doubles up to the interval, because the listing of a large store is
+expensive."""
 HANDFUL = 32
-"""So many are given up at once, right before they are removed."""
+"""How many archives are given up at once, right before their removal."""
 REMOVALS_AT_ONCE = 2
 STEP_S = 600.0
-"""How long one step of a collection may take: a page of the store's listing, or a large archive to be removed."""
+"""How long one step may take: a page of the store's listing, or the removal of a large archive."""
 
 
 @dataclass(slots=True)
 class _GcTally:
-    """What came of one collection, so far."""
+    """The result of one collection so far."""
 
     begun_at: datetime
     compared: StoreComparison = field(default_factory=StoreComparison)
@@ -51,7 +52,7 @@ class _GcTally:
 
     @contextlib.contextmanager
     def alone(self, what: str) -> Iterator[None]:
-        """Whatever is wrong with this one is noted, and stops no other."""
+        """Record an error of this one, so that it does not stop the others."""
         report_progress()
         try:
             yield
@@ -86,7 +87,7 @@ class GarbageCollector:
         self._every_s = every_s
         self._skipped = 0
         self._oldest_proof: float | None = None
-        """When the archive was proven that was proven longest ago, on the monotonic clock."""
+        """When the archive with the oldest verification was verified, on the monotonic clock."""
         self.interval_s = min(every_s, ASKED_EVERY_S)
         self.turn_s = STEP_S
         self.wake = asyncio.Event()
@@ -96,7 +97,7 @@ class GarbageCollector:
         if await self._store.is_due(every_s=self._every_s, retry_s=retry_s):
             await self.collect(term)
         elif self._oldest_proof is None:
-            self._tell_age((await self._store.totals()).oldest_proof_s)  # cheap: there are none, or this leader is new
+            self._tell_age((await self._store.totals()).oldest_proof_s)  # cheap: there is no archive, or this leader is new
         self._tell_age_now()
 
     def _tell_age(self, oldest_proof_s: float | None) -> None:
@@ -108,12 +109,12 @@ class GarbageCollector:
         metrics.archive_verified_age_seconds.set(age_s)
 
     def rest(self) -> None:
-        """Another process leads, and tells what there is to tell."""
+        """Another process leads and sets the metric."""
         self._oldest_proof = None
         metrics.archive_verified_age_seconds.set(math.nan)
 
     async def collect(self, term: int) -> None:
-        """One collection. Unavailable: it is skipped from there on, and nothing was touched that could not be looked at."""
+        """Do one collection. Unavailable: the rest is skipped, and archives that could not be checked are kept."""
         tally = _GcTally(await self._store.begin(term, self._terms))
         self._skipped += 1
         try:
@@ -137,7 +138,7 @@ class GarbageCollector:
         if seen.why_not is not None:
             raise Unavailable(seen.why_not)
         await self._take_in(term, seen, tally)
-        # First what an earlier one has given up. It goes on though its workspace be in ERROR by now: it may be half gone.
+        # First the archives that an earlier collection gave up, also of workspaces with an error: they may be partly removed.
         await self._remove_going(term, tally)
         ripe = await self._mark(term, seen, tally)
         for start in range(0, len(ripe), HANDFUL):
@@ -161,11 +162,11 @@ class GarbageCollector:
                     await holding.take_in(keys)
 
     async def _mark(self, term: int, seen: GcPlan, tally: _GcTally) -> Sequence[ArchiveKey]:
-        """Those whose grace period has passed."""
+        """Mark orphans; return the archives whose grace period has passed."""
         ripe: list[ArchiveKey] = []
         async for held, decided in decisions(self._store, seen):
             with tally.alone(held.holder.id):
-                # Looked at first without holding anybody up: most have nothing to be written.
+                # Decided first without a lock: most workspaces need no write.
                 if not MARKS.isdisjoint(one.action for one in decided):
                     await self._mark_one(term, seen, held.holder.id)
                 ripe += [ArchiveKey.parse(one.archive.key) for one in decided if _is_ripe(one)]
@@ -181,7 +182,7 @@ class GarbageCollector:
             return await self._given_up(term, seen, ripe)
         except (Deposed, Unavailable):
             raise
-        except Exception:  # one of them, which the others need not suffer for
+        except Exception:  # one of them failed: try each alone
             given_up: list[str] = []
             for one in ripe:
                 with tally.alone(str(one)):
@@ -189,7 +190,8 @@ class GarbageCollector:
             return given_up
 
     async def _given_up(self, term: int, seen: GcPlan, ripe: Sequence[ArchiveKey]) -> Sequence[str]:
-        """The point of no return: decided once more, with everybody held. Who is in ERROR by now keeps what is left."""
+        """The point of no return: decide again with the workspaces locked. A workspace with an error by now keeps its
+        archives."""
         keys = set(map(str, ripe))
         async with self._store.holding(term, {key.workspace_id for key in ripe}, seen.compared) as holding:
             decided = [one for held in await holding.held() for one in seen.decide(held)]
@@ -204,7 +206,7 @@ class GarbageCollector:
             await self._remove(term, keys, tally)
 
     async def _remove(self, term: int, keys: Sequence[str], tally: _GcTally) -> None:
-        """One that cannot be removed is left for the next collection and holds up no other; a silent store ends this one."""
+        """An archive that cannot be removed is left for the next collection; an unavailable store ends this one."""
         turn = asyncio.Semaphore(REMOVALS_AT_ONCE)
         gone: list[str] = []
         outs: list[Unavailable] = []

@@ -1,7 +1,8 @@
-"""Who is put to sleep because nobody uses it? (A duty of the leader.)
+"""Stop and archive workspaces that are not in use. A duty of the leader.
 
-Rows tell whose time is up, the bus tells who is used all the same, `domain.idle` decides, and the service layer asks
-everything once more in the transaction that writes the wish. `domain.warning` decides who is warned before.
+The rows show whose TTL has passed, the bus shows which of them are in use, `domain/idle.py` decides, and the service layer
+checks everything again in the transaction that writes the wish. `domain/sleep_warning.py` decides which users are warned
+before.
 """
 
 import asyncio
@@ -16,22 +17,22 @@ from torpor.domain.records import Workspace
 from torpor.domain.sleep_warning import is_news, sleeps_at
 from torpor.domain.states import Phase, Wish
 from torpor.loops import TURN_S, report_progress
-from torpor.service.activity import Ask, BusOut, Touch
+from torpor.service.activity import BusOut, ReadUse, Touch
 from torpor.service.use import UseService
 from torpor.store.service_store import DueWorkspace, SleepWarning
 
 log = structlog.get_logger()
 
 PAGE = 500
-# What each step down is called among the metrics.
+# The name of each automatic step in the metrics.
 TRANSITION: Mapping[Wish, str] = {Wish.STANDBY: "standby", Wish.ARCHIVED: "archive"}
-# Of a lease. A bus that was out of reach may be back just now, for us first: whoever has something to tell it may be at the
-# beginning of a try that will fail after a third of a lease, waits for a sixth, and then tells it (`torpor.service.activity`).
-# The rest of this is for that message to arrive.
+# Part of a lease. After an outage of the bus this process may reconnect first. Another process may have just begun an attempt
+# that fails after a third of a lease; it waits for a sixth and tries again (`torpor.service.activity`). The rest is for that
+# message to arrive.
 CONFIRM_AFTER_PART = 2 / 3
-# A row that cannot be written costs its turn; so many after each other are no row's fault.
+# A row that cannot be written is skipped; after this many in a row the cause is not the row.
 MOST_FAILURES = 3
-# Of the interval: a turn comes early for a warning, and while one stands, so that it is taken back soon after use.
+# Part of the interval: a turn comes early for a warning, and while one exists, so that it is withdrawn soon after use.
 SHORTEST_PAUSE_PART = 0.1
 SHORTEST_PAUSE_S = 1.0
 
@@ -41,7 +42,7 @@ class IdleWatch:
 
     name = "ttl"
 
-    def __init__(self, using: UseService, ask: Ask, *, interval_s: float, lease_s: float) -> None:
+    def __init__(self, using: UseService, ask: ReadUse, *, interval_s: float, lease_s: float) -> None:
         self.interval_s = interval_s
         self.turn_s = TURN_S + lease_s * CONFIRM_AFTER_PART
         self.wake = asyncio.Event()
@@ -53,10 +54,10 @@ class IdleWatch:
         """A workspace has a warning, from this turn or before, and is not stopped yet."""
 
     def rest(self) -> None:
-        """Nothing here is only a leader's."""
+        """There is no state of the leader."""
 
     async def do(self, term: int) -> float:
-        """The pause after it is short while a warning stands or the next one is near."""
+        """Return a short pause while a warning exists or the next one is near."""
         self._failures, self._has_warned = 0, False
         # First what needs no bus: one that is out ends the turn.
         async for page in self._pages(Wish.ARCHIVED):
@@ -98,7 +99,7 @@ class IdleWatch:
         except (Deposed, Unavailable):
             raise
         except Exception:
-            # What cannot be warned of is stopped all the same.
+            # A workspace is stopped also if its users could not be warned.
             log.exception("not_warned", workspaces=[one.workspace.name for one in news])
             return
         for one in news:
@@ -107,7 +108,7 @@ class IdleWatch:
         self._has_warned = self._has_warned or any(at is not None and at > facts.now for facts, at in found)
 
     def _shorten_timers(self, page: Sequence[DueWorkspace], says: Mapping[str, UseReport]) -> None:
-        """A TTL that was lowered counts from now on, whatever whoever started the timer knew of it."""
+        """A lowered TTL counts from now on, also for timers that were started with the old TTL."""
         for due in page:
             left_s = says[due.workspace.id].idle_timer_s
             if left_s is not None and has_outlived_ttl(due.workspace, left_s):
@@ -120,7 +121,7 @@ class IdleWatch:
         except (Deposed, BusOut):
             raise
         except Exception:
-            # It must not keep all the others awake.
+            # One failure must not keep the other workspaces awake.
             log.exception("not_put_to_sleep", workspace=workspace.name, to=to)
             self._failures += 1
             if self._failures >= MOST_FAILURES:
@@ -133,7 +134,7 @@ class IdleWatch:
 
 
 def _used_ago_s(page: Sequence[DueWorkspace], says: Mapping[str, UseReport]) -> dict[str, float]:
-    """One with a live connection or busy processes is used now; an idle timer was started its whole length before its end."""
+    """A workspace with a live connection or busy processes is in use now; otherwise the idle timer started at the last use."""
     ago_s: dict[str, float] = {}
     for due in page:
         workspace, said = due.workspace, says[due.workspace.id]
@@ -145,7 +146,7 @@ def _used_ago_s(page: Sequence[DueWorkspace], says: Mapping[str, UseReport]) -> 
 
 
 def touch_on_running(touch: Touch) -> Callable[[Workspace], None]:
-    """To be called with a workspace whose phase has just changed: one that runs now is not idle from its first second."""
+    """Return a callback for phase changes that starts the idle timer of a workspace that begins to run."""
 
     def on_phase(workspace: Workspace) -> None:
         if workspace.phase is Phase.RUNNING:

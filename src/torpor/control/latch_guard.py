@@ -1,6 +1,7 @@
-"""Must nothing be touched, because so much has disappeared at once?
+"""Set and clear the latch, which stops all changes while many homes are missing at once.
 
-Asked only when something is missed, or was before: then every home that must be there is counted, whoever looks after it.
+It is checked only if a home is missing, or was missing before. Then all expected homes are counted, also those of other
+controllers.
 """
 
 from enum import StrEnum
@@ -15,10 +16,10 @@ log = structlog.get_logger()
 
 
 class LatchState(StrEnum):
-    UNKNOWN = "not yet known: nothing is touched before the first look at everything"
+    UNKNOWN = "not yet known: nothing is changed before the first full pass"
     NO = "no"
     HOLDS = "yes"
-    RELEASED = "yes, but an operator says that it is really so"
+    RELEASED = "yes, but an operator confirmed the loss"
 
 
 class LatchGuard:
@@ -35,8 +36,8 @@ class LatchGuard:
         return self._latched is LatchState.HOLDS
 
     async def look(self, survey: Survey, *, is_anything_missed: bool, latch_is_released: bool | None) -> None:
-        """After a look at everything: `latch_is_released` is what is written down, None when nothing is."""
-        # Assigned at the end: a look that fails half-way leaves what was known before.
+        """Update the latch after a full pass. `latch_is_released`: the stored latch, None if there is none."""
+        # Assigned at the end, so that a failure keeps the previous state.
         before, latched = self._latched, LatchState.NO
         if is_anything_missed or latch_is_released is not None:
             expected = await self._store.expected_homes()

@@ -1,7 +1,7 @@
-"""Does this controller live, and which workspaces are its own?
+"""Keep this controller a member, and compute the shards that it owns.
 
-A life is one row with an expiry, kept up by signs of life. Whoever is too late with one is dead, knows it by its own
-monotonic clock even when nobody can be asked, and comes back as another life.
+A membership (a *life*) is one row with an expiry, renewed by heartbeats. A controller whose heartbeat is too late is no longer
+a member. It knows that from its own monotonic clock, also without the database, and joins again as a new life.
 """
 
 import asyncio
@@ -22,14 +22,14 @@ from torpor.store.controller_store import ControllerStore
 log = structlog.get_logger()
 
 FIRST_TRIES_S = 0.2
-# A statement that is given up returns its connection, which takes this long where the database hangs.
+# How long a canceled statement takes to return its connection if the database hangs.
 CONNECTION_S = 15.0
-# Refusals that pass when another controller stops or expires.
+# Refusals that end when another controller stops or expires.
 ENDS_BY_ITSELF = frozenset({"already_controlled", "name_in_use"})
 
 
 def _since_boot_s() -> float:
-    """A clock that goes on while the machine sleeps, where there is one: the others do not wait for it to wake."""
+    """A clock that continues while the machine is suspended, if there is one: other controllers do not wait for this one."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
@@ -37,20 +37,20 @@ def _since_boot_s() -> float:
 class NodeIdentity:
     node_id: str
     world: str
-    """What it sees: controllers of different worlds do not share a database."""
+    """The identity of its runtime: controllers of different worlds do not share a database."""
     is_exclusive: bool
-    """Only one process can hold this world, so whoever held it before us is dead."""
+    """Only one process can use this world, so the previous one has ended."""
     confinement: ControllerConfinement = CONFINED
 
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatOptions:
-    interval_s: float = 2.0
-    expiry_s: float = 10.0
+    interval_s: float
+    expiry_s: float
 
 
 class Membership:
-    """One life, from joining to its end."""
+    """One membership (life), from its join to its end."""
 
     def __init__(
         self,
@@ -72,11 +72,11 @@ class Membership:
         self._lives_until = 0.0
 
     def lives(self) -> bool:
-        """Whether nobody can have taken over yet."""
+        """Whether no other controller can have taken over yet."""
         return self._monotonic() < self._lives_until
 
     async def join(self, *, within_s: float = 0.0) -> None:
-        """Begin to live; Refused when what is in the way does not end by itself, or not within this time."""
+        """Become a member; raise Refused if another controller prevents it permanently, or for longer than `within_s`."""
         until = self._monotonic() + within_s
         while True:
             began = self._monotonic()
@@ -94,16 +94,16 @@ class Membership:
                 await asyncio.sleep(FIRST_TRIES_S)
             else:
                 self._lives_until = began + self._heartbeat.expiry_s
-                await self._look_round()
+                await self._update_members()
                 log.info("joined", node=self._identity.node_id, life=self.life, members=[one.node_id for one in self.members])
                 return
 
     async def keep(self) -> None:
-        """Show signs of life until cancelled; Deposed when one came too late."""
+        """Send heartbeats until canceled; raise Deposed if one was too late."""
         interval_s, expiry_s = self._heartbeat.interval_s, self._heartbeat.expiry_s
         loop = Loop(
             "membership",
-            self._show_life,
+            self._send_heartbeat,
             interval_s=interval_s,
             first_after_s=interval_s,
             turn_s=expiry_s + CONNECTION_S,
@@ -111,11 +111,11 @@ class Membership:
         )
         await loop.run()
 
-    async def _show_life(self) -> None:
+    async def _send_heartbeat(self) -> None:
         began = self._monotonic()
         try:
             async with asyncio.timeout(max(0.1, self._lives_until - began)):
-                await self._live_on(began)
+                await self._renew(began)
         except (Unavailable, TimeoutError) as out:
             log.warning("heartbeat_missed", life=self.life, why=str(out) or "no answer in time")
         except Exception:
@@ -123,24 +123,24 @@ class Membership:
             raise
         self._require_life()
 
-    async def _live_on(self, began: float) -> None:
+    async def _renew(self, began: float) -> None:
         if not await self._store.live_on(self.life, expiry_s=self._heartbeat.expiry_s):
-            raise Deposed(f"life {self.life} was given up by the others; it came back too late")
+            raise Deposed(f"life {self.life} has expired, because its heartbeat was too late")
         self._lives_until = began + self._heartbeat.expiry_s
-        await self._look_round()
+        await self._update_members()
 
     def _require_life(self) -> None:
         if not self.lives():
-            raise Deposed(f"life {self.life} could show no sign of life for {self._heartbeat.expiry_s:g} s")
+            raise Deposed(f"life {self.life} has expired, because no heartbeat succeeded for {self._heartbeat.expiry_s:g} s")
 
     async def leave(self) -> None:
-        """The others need not wait for us to expire."""
+        """End the membership now, so that the other controllers need not wait for its expiry."""
         self._lives_until = 0.0
         with contextlib.suppress(TorporError, TimeoutError):
             async with asyncio.timeout(2):
                 await self._store.leave(self.life)
 
-    async def _look_round(self) -> None:
+    async def _update_members(self) -> None:
         self.members = await self._store.members()
         shards = shards_of(self._identity.node_id, [one.node_id for one in self.members])
         if shards != self.shards:

@@ -1,6 +1,6 @@
-"""What is told of a workspace that was reconciled?
+"""Log each change of a workspace, and update the metrics.
 
-One canonical line in the log, and the numbers that go with it. Mere progress is no news.
+A change of phase, operation, attempt or error has level info; progress has level debug.
 """
 
 import structlog
@@ -54,6 +54,6 @@ def _count(change: Change) -> None:
 
 
 def _was_woken(change: Change) -> bool:
-    """A request woke it: a program that ended since, and was started again, answers no request."""
+    """Whether a request woke it. The restart of a program that ended is not a wake."""
     asleep_since = change.before.conditions.container_ready.last_transition_time
     return asleep_since is not None and asleep_since <= change.after.wished_at

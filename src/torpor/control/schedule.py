@@ -1,21 +1,16 @@
-"""When is which workspace looked at again?
+"""Schedule the reconcile passes of workspaces.
 
-Everything every 10 s, what is under way every 2 s, what was hinted at at once. A look that is due earlier than that (a
-deadline, a retry, a program about to be ready) has its own time.
+A full pass comes every 10 s, a pass over workspaces with an operation in progress every 2 s, and a pass after a hint at once. A
+deadline, a retry or a starting program can make a pass due earlier.
 """
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
 
-# After a start was carried out its program is usually ready within moments: look soon, then less and less often.
+from torpor.domain.tuning import Intervals
+
+# A started program is usually ready soon: the passes come soon at first, then less often.
 SOON_S = (0.03, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
-
-
-@dataclass(frozen=True, slots=True)
-class Intervals:
-    idle_s: float = 10.0
-    active_s: float = 2.0
 
 
 class Schedule:
@@ -30,40 +25,40 @@ class Schedule:
         self._full_at = clock()
         self._hinted = asyncio.Event()
         self.along: frozenset[str] = frozenset()
-        """Those whose own look a look at everything came before: it takes them along, until one has succeeded."""
+        """Workspaces that were due when a full pass began: full passes include them until one succeeds."""
 
     def hint(self, *workspace_ids: str) -> None:
-        """Look at these at once; without any: at everything."""
-        # Kept apart from what is due: a hint that comes while its workspace is being looked at is good for another look.
+        """Reconcile these at once; without arguments: all."""
+        # Separate from `_due`: a hint during a pass over its workspace leads to another pass.
         self._hints.update(workspace_ids)
         if not workspace_ids:
             self._full_at = self._clock()
         self._hinted.set()
 
     def look_again(self, workspace_id: str, in_s: float | None) -> None:
-        """Not later than this (None: with everything else)."""
+        """Reconcile it after at most this time (None: with the next full pass)."""
         if in_s is None:
             self._due.pop(workspace_id, None)
         else:
             self._due[workspace_id] = self._clock() + max(0.0, in_s)
 
     def retry_everything(self) -> None:
-        """The last look at everything did not work out."""
+        """The last full pass failed: repeat it soon."""
         self._full_at = min(self._full_at, self._clock() + self.active_s)
 
     def took_along(self) -> None:
-        """The last look at everything did work out."""
+        """The last full pass succeeded."""
         self.along = frozenset()
 
     async def next(self) -> frozenset[str] | None:
-        """Wait until something is due: these workspaces, or None for everything."""
-        # Part of the controller's turn. It waits for an event only, and `asyncio.timeout` keeps a cancellation apart.
+        """Wait until a pass is due; return its workspaces, or None for a full pass."""
+        # Part of the controller's turn. It only waits for an event, and `asyncio.timeout` does not hide a cancellation.
         while True:
             self._hinted.clear()
             now = self._clock()
             if now >= self._full_at:
                 self._full_at = now + self._idle_s
-                # A row at rest is not read with everything: what was to be seen of it would be seen much later.
+                # A full pass does not read all rows at rest, so the due ones are remembered for it.
                 self.along |= self._hints | self._due.keys()
                 self._due.clear()
                 self._hints.clear()

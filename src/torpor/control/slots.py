@@ -1,12 +1,59 @@
-"""Hand out a limited number of slots fairly between owners; the rule is `torpor.domain.fairness`."""
+"""Decide how many effects of each kind run at once, and share the slots between owners (`torpor.domain.fairness`).
+
+Archives, restores, commands of users and all other effects have separate slots: no restore or start waits for an archive.
+"""
 
 import asyncio
 import contextlib
 import itertools
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
+from enum import StrEnum
 
+from torpor.domain.effects import (
+    AcceptHome,
+    BeforeSleep,
+    DropHome,
+    Effect,
+    MakeHome,
+    Pack,
+    PackEmpty,
+    Remove,
+    Restore,
+    Start,
+    Stop,
+)
 from torpor.domain.fairness import Claim, next_owner
+
+
+class SlotPool(StrEnum):
+    """Effects that share slots."""
+
+    ARCHIVES = "archives"
+    RESTORES = "restores"
+    COMMANDS = "commands"
+    QUICK = "quick"
+
+
+POOL_OF: Mapping[type[Effect], SlotPool] = {
+    Pack: SlotPool.ARCHIVES,
+    Restore: SlotPool.RESTORES,
+    BeforeSleep: SlotPool.COMMANDS,
+    MakeHome: SlotPool.QUICK,
+    AcceptHome: SlotPool.QUICK,
+    Start: SlotPool.QUICK,
+    Stop: SlotPool.QUICK,
+    PackEmpty: SlotPool.QUICK,
+    DropHome: SlotPool.QUICK,
+    Remove: SlotPool.QUICK,
+}
+# A command works inside its workspace; here its effect only waits.
+SLOTS_PER_PARALLEL: Mapping[SlotPool, int] = {
+    SlotPool.ARCHIVES: 1,
+    SlotPool.RESTORES: 1,
+    SlotPool.COMMANDS: 16,
+    SlotPool.QUICK: 4,
+}
 
 
 class Slots:
@@ -16,11 +63,11 @@ class Slots:
         self._running: Counter[str] = Counter()
         self._last_turns: dict[str, int] = {}
         self._waiting: dict[str, dict[int, asyncio.Future[None]]] = {}
-        """Of each owner that waits: its tickets, the oldest first."""
+        """The tickets of each waiting owner, the oldest first."""
 
     @contextlib.asynccontextmanager
     async def of(self, owner: str) -> AsyncIterator[None]:
-        """Wait for a slot and keep it. One that is cancelled while it waits gives back what it may have been given."""
+        """Wait for a slot and keep it during the block. A waiter that is canceled returns a slot that it may have got."""
         ticket, given = next(self._numbers), asyncio.get_running_loop().create_future()
         self._waiting.setdefault(owner, {})[ticket] = given
         self._hand_out()
@@ -42,9 +89,9 @@ class Slots:
             given = self._leave_queue(owner, self._first_ticket(owner))
             self._running[owner] += 1
             self._last_turns[owner] = next(self._numbers)
-            if not given.done():  # one that was cancelled just now gives it back
+            if not given.done():  # a waiter that was just canceled returns the slot
                 given.set_result(None)
-        if not self._waiting:  # turns count among those who wait: no owner is remembered for ever
+        if not self._waiting:  # turns matter only while owners wait, so the memory stays bounded
             self._last_turns = {owner: turn for owner, turn in self._last_turns.items() if owner in self._running}
 
     def _next_owner(self) -> str | None:

@@ -1,4 +1,4 @@
-"""How many workspaces are there of each kind, how large are their homes, and which controllers are long dead?"""
+"""Measure the number of workspaces by phase and the size of all homes, and remove old members. A duty of the leader."""
 
 import asyncio
 import math

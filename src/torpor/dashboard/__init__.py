@@ -1,1 +1,1 @@
-"""The web page: what people see of Torpor."""
+"""The dashboard: the web page of Torpor."""

@@ -1,7 +1,7 @@
-"""Which files make up the dashboard, at which addresses, and what are they?
+"""Serve the files of the dashboard.
 
-They are built at set-up from `app/` into `built/` (`tools/bootstrap.py`). Each page of it is the same document, which looks at
-its own address; what that document loads has a digest in its name, and so never changes.
+The set-up builds them from `app/` into `built/` (`tools/bootstrap.py`). Each page is the same HTML document, which reads its
+own URL. The files that it loads have a digest in their names, so their content never changes.
 """
 
 import gzip
@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 BUILT = Path(__file__).parent / "built"
 
-# As the app's routes have them.
+# The same paths as in the app's routes.ts.
 PAGES = ("/", "/workspaces", "/workspaces/{path:path}", "/activity", "/system", "/users", "/account")
 FILES = ("/favicon.ico", "/page/{path:path}")
 _PAGE = re.compile(r"/|/(?:workspaces(?:/[^/]+(?:/shell)?)?|activity|system|users|account)/?")
@@ -27,7 +27,7 @@ CONTENT_TYPES = {
     ".svg": "image/svg+xml",
 }
 
-# Everything comes from here, nothing stands inline, and nobody may frame it.
+# All content comes from this origin, nothing is inline, and no page can frame it.
 HEADERS: Mapping[str, str] = MappingProxyType(
     {
         "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
@@ -37,8 +37,8 @@ HEADERS: Mapping[str, str] = MappingProxyType(
         "Cross-Origin-Opener-Policy": "same-origin",
     }
 )
-# Asked for again each time, answered 304 while the ETag holds: an upgrade is seen at once.
-ASKED_AGAIN = "no-cache"
+# Browsers revalidate these files with the ETag, so that an upgrade is visible at once.
+REVALIDATED = "no-cache"
 NEVER_CHANGES = "public, max-age=31536000, immutable"
 
 NOT_BUILT = b"""<!doctype html>
@@ -46,9 +46,9 @@ NOT_BUILT = b"""<!doctype html>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>Torpor</title>
-<h1>Torpor is running; its dashboard was not built</h1>
-<p>Its JavaScript was not to be had at set-up. The set-up tries again when it is run again: <code>make setup</code>, then start
-Torpor anew. Meanwhile the command line does the same: <code>torpor list</code>.</p>
+<h1>The dashboard is not built</h1>
+<p>Torpor is running, but the set-up could not download the JavaScript of the dashboard. Run <code>make setup</code> and restart
+Torpor. You can also use the command line: <code>torpor list</code>.</p>
 </html>
 """
 
@@ -62,7 +62,7 @@ class Asset:
     gzipped: bytes
 
     def served(self, *, accept_encoding: str) -> tuple[bytes, dict[str, str]]:
-        """What is sent to somebody who can read these encodings, and with which headers."""
+        """The body and headers for a client that accepts these encodings."""
         headers = {**HEADERS, "Cache-Control": self.cache_control, "ETag": self.etag, "Vary": "Accept-Encoding"}
         if "gzip" not in accept_encoding or len(self.gzipped) >= len(self.body):
             return self.body, headers
@@ -70,14 +70,14 @@ class Asset:
 
 
 def asset(path: str) -> Asset | None:
-    """What is served at this path of the URL; None for what is not part of the dashboard."""
+    """The file at this path of the URL, or None."""
     files = _assets()
     return files["/page/index.html"] if _PAGE.fullmatch(path) else files.get(path)
 
 
 @cache
 def _assets() -> Mapping[str, Asset]:
-    """Every asset by its path, read once. Nothing outside the folder has a path, so nothing outside can be asked for."""
+    """All assets by path, read once. Only files in the folder have a path, so no other file can be requested."""
     return read(BUILT)
 
 
@@ -86,13 +86,13 @@ def read(folder: Path) -> Mapping[str, Asset]:
         f"/page/{file.relative_to(folder).as_posix()}": _asset(
             file.read_bytes(),
             CONTENT_TYPES[file.suffix],
-            NEVER_CHANGES if file.parent.name == "hashed" else ASKED_AGAIN,
+            NEVER_CHANGES if file.parent.name == "hashed" else REVALIDATED,
         )
         for file in folder.rglob("*")
         if file.suffix in CONTENT_TYPES
     }
     if "/page/index.html" not in found:
-        return MappingProxyType({"/page/index.html": _asset(NOT_BUILT, CONTENT_TYPES[".html"], ASKED_AGAIN)})
+        return MappingProxyType({"/page/index.html": _asset(NOT_BUILT, CONTENT_TYPES[".html"], REVALIDATED)})
     return MappingProxyType({"/favicon.ico": found["/page/logo.svg"], **found})
 
 

@@ -1,1 +1,1 @@
-"""Every rule of the product, pure: no clock, no dice, no network, no logging."""
+"""Every rule of the product, pure: no clock, no dice, no network, no files, no logging."""

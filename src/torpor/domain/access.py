@@ -1,7 +1,7 @@
-"""Who may do what with a workspace, and what may a token do for its user?
+"""Decide what a user may do with a workspace, and what a token may do for its user.
 
-Two questions, each a table: how near somebody is to a workspace (`Access`), and what a token was made for (`Scope`). A session
-has every scope. What somebody may not even see does not exist for them.
+Two tables: the access of a user to a workspace (`Access`), and the scopes of a token (`Scope`). A session has every scope. A
+workspace that a user may not see is reported to them as not found.
 """
 
 from collections.abc import Iterable, Mapping
@@ -10,9 +10,13 @@ from enum import Enum, IntEnum, StrEnum, auto
 from torpor.domain.errors import Refused
 from torpor.domain.records import Workspace
 
+TOKEN_PREFIX = "torpor_"  # noqa: S105 - no secret: leaked tokens are found by it
+LONGEST_TOKEN = 512
+"""A longer text is no token. Real ones have about 50 characters."""
+
 
 class Access(IntEnum):
-    """How near somebody is to a workspace; each includes those before it."""
+    """The access of a user to a workspace; each level includes the ones before it."""
 
     NONE = 0
     USE = 1
@@ -32,30 +36,30 @@ GRANTS: Mapping[Share, Access] = {Share.USE: Access.USE, Share.MANAGE: Access.MA
 
 
 class Scope(StrEnum):
-    """What a token was made for."""
+    """What a token may do."""
 
     READ = "read"
-    """Look at what its user may see."""
+    """Read what its user may see."""
     USE = "use"
-    """Open, wake, run commands, hold awake."""
+    """Open, wake, run commands, keep awake."""
     MANAGE = "manage"
-    """Create, wish, change, delete and share."""
+    """Create, start, stop, archive, change, delete and share."""
     ACCOUNT = "account"
     """Its user's own tokens, sessions and password."""
     ADMIN = "admin"
-    """What only administrators may, if its user is one."""
+    """What only administrators may do, if its user is one."""
 
 
 EVERY_SCOPE = frozenset(Scope)
 
 
 class Permission(Enum):
-    """What somebody does with one workspace."""
+    """What a user does with one workspace."""
 
     SEE = auto()
-    """It, its history, its archives, its log, its events, why it is as it is."""
+    """The workspace, its history, archives, log, events and explanation."""
     OPEN = auto()
-    """Through the proxy; waking it by that."""
+    """Through the proxy, which wakes it."""
     RUN = auto()
     """A command or a shell inside."""
     HOLD = auto()
@@ -65,7 +69,7 @@ class Permission(Enum):
     """Its name and its times."""
     RECOVER = auto()
     DELETE = auto()
-    """And take that back."""
+    """And undelete."""
     SHARE = auto()
 
 
@@ -90,23 +94,24 @@ def access(workspace: Workspace, username: str, *, is_admin: bool) -> Access:
 
 
 def workspace_not_found(said: str) -> Refused:
-    """What is said of a workspace that there is not, and of one that is not to be seen: the same, in the asker's own words."""
+    """The same error for a workspace that does not exist and for one that the caller may not see, with the caller's own
+    word."""
     return Refused("not_found", f"there is no workspace {said!r}", workspace=said)
 
 
 def check_access(workspace: Workspace, username: str, deed: Permission, *, is_admin: bool, said: str | None = None) -> None:
-    """Returns when it may be done; Refused `not_found` for what may not even be seen, else `forbidden`.
+    """Return if it is allowed; raise Refused `not_found` if the user may not see the workspace, else `forbidden`.
 
-    `said` is what it was asked for by: somebody who guessed an id must not be told the name.
+    `said`: the name or id that the caller used. A caller who guessed an id must not learn the name.
     """
     has, needs = access(workspace, username, is_admin=is_admin), NEEDS[deed][0]
     if has is Access.NONE:
         raise workspace_not_found(said or workspace.name)
     if has < needs:
-        by = "its owner" if needs is Access.OWN else "its owner, or somebody it is shared with to manage it"
+        by = "its owner" if needs is Access.OWN else "its owner, or a user with the share 'manage'"
         raise Refused(
             "forbidden",
-            f"{workspace.name!r} is shared with you, and that takes more than you were granted: {by} may do it",
+            f"your share of {workspace.name!r} does not allow this; {by} can do it",
             workspace=workspace.name,
             has=has.name.lower(),
             needs=needs.name.lower(),
@@ -114,8 +119,8 @@ def check_access(workspace: Workspace, username: str, deed: Permission, *, is_ad
 
 
 def check_scope(scopes: Iterable[Scope], needs: Scope) -> None:
-    """Returns when one of the scopes covers it; Refused `scope_missing` when not."""
+    """Return if the scopes include the needed one; else raise Refused `scope_missing`."""
     if needs not in scopes:
         raise Refused(
-            "scope_missing", f"this token was not made for that; it would need the scope {needs.value!r}", needs=needs
+            "scope_missing", f"this API token lacks the scope {needs.value!r}; create one with that scope", needs=needs
         )

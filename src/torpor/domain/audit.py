@@ -1,6 +1,6 @@
-"""What is written down of what people do?
+"""List the actions that are written to the audit log.
 
-Every wish and everything that touches who may come in; not that somebody looked.
+These are all requests that change something, and everything about access; reading is not logged.
 """
 
 from enum import StrEnum

@@ -1,21 +1,19 @@
 """Decide which command runs before a workspace is stopped automatically, and whether it may be run.
 
-A command is a program and its arguments, as everywhere else: what is given is run, without a shell in between.
+A command is a program and its arguments. It runs without a shell.
 """
 
 from torpor.domain.errors import Refused
 from torpor.domain.records import Workspace
 from torpor.domain.states import Phase, Wish, WishOrigin
 
-BEFORE_SLEEP_S = 30.0
-"""How long the command may take; then it is ended, and the workspace is stopped."""
 LONGEST_BEFORE_SLEEP_BYTES = 4096
 """Of all words together: every event carries them."""
 MOST_BEFORE_SLEEP_WORDS = 100
 
 
 def sleeps_by_itself(workspace: Workspace) -> bool:
-    """Whether it runs and is to be stopped because it was not used. A stop that a user asked for is none."""
+    """Whether it runs and its automatic stop is requested. A stop that a user requested is not automatic."""
     return (
         workspace.phase is Phase.RUNNING
         and workspace.desired_state is Wish.STANDBY
@@ -24,16 +22,16 @@ def sleeps_by_itself(workspace: Workspace) -> bool:
 
 
 def chosen_before_sleep(own: tuple[str, ...] | None, of_template: tuple[str, ...]) -> tuple[str, ...]:
-    """The workspace's own command, if it has one, also where that is empty: that switches the template's off."""
+    """The workspace's own command if it has one, else the template's. An empty own command switches the template's off."""
     return of_template if own is None else own
 
 
 def before_sleep_fault(words: object) -> str | None:
-    """What is wrong with such a command; None when nothing is. An empty one is none at all."""
+    """What is wrong with this command; None if it is valid. An empty command means: no command."""
     if not isinstance(words, list | tuple) or not all(isinstance(word, str) for word in words):
         return "must be a program and its arguments, a list of texts"
     if words and not words[0]:
-        return "names no program: its first word is empty"
+        return "has no program: its first word is empty"
     if any("\0" in word for word in words):
         return "must not contain a NUL character"
     if len(words) > MOST_BEFORE_SLEEP_WORDS:

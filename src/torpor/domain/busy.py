@@ -1,7 +1,7 @@
 """Decide whether the processes of a workspace are at work.
 
 A workspace is busy while a foreground command of a terminal was active within `foreground_ttl`, or while its processes use
-more than a part of one core on average. What was seen before is a value, so that every rule here is pure.
+more than a part of one core on average. The history is a value, so that every rule here is pure.
 """
 
 from collections.abc import Mapping
@@ -34,7 +34,7 @@ class Work:
     cpu_s: float
     foregrounds: tuple[Foreground, ...] = ()
     is_paused: bool = False
-    """Processes of it wait for disk space: they were at work, and will be again."""
+    """Its processes wait for disk space: they were at work, and continue later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,18 +45,18 @@ class SeenForeground:
 
 @dataclass(frozen=True, slots=True)
 class WorkHistory:
-    """What was seen of one container, oldest first. Times are monotonic seconds of the process that looks."""
+    """The observed work of one container, oldest first. Times are monotonic seconds of the observing process."""
 
     cpu_s: float | None = None
-    """As the kernel counted it at the last look."""
+    """The kernel's count at the last check."""
     used: tuple[tuple[float, float], ...] = ()
     """Pairs of time and CPU seconds used until then, as far back as the window reaches."""
     foregrounds: Mapping[tuple[int, int], SeenForeground] = field(default_factory=lambda: MappingProxyType({}))
 
 
 def with_observation(history: WorkHistory, work: Work, now: float) -> WorkHistory:
-    """Return the history with what is seen now."""
-    # The count falls when a container was started again, or when a process ended that no other waits for.
+    """Return the history with the current observation."""
+    # The count falls when a container was restarted, or when a process without a waiting parent ended.
     more_s = max(0.0, work.cpu_s - history.cpu_s) if history.cpu_s is not None else 0.0
     used_s = (history.used[-1][1] if history.used else 0.0) + more_s
     before = [one for one in history.used if one[0] <= now - CPU_WINDOW_S]
@@ -66,7 +66,7 @@ def with_observation(history: WorkHistory, work: Work, now: float) -> WorkHistor
 
 
 def busy_with(history: WorkHistory, work: Work, now: float, *, foreground_ttl_s: float, counts_cpu: bool = True) -> str | None:
-    """Return what the workspace is busy with, in words for people; None when it is not."""
+    """Return what the workspace is busy with, in words for users; None if it is not busy."""
     if work.is_paused:
         return "its processes wait for disk space"
     for one in work.foregrounds:
@@ -80,7 +80,7 @@ def busy_with(history: WorkHistory, work: Work, now: float, *, foreground_ttl_s:
 
 
 def cpu_share(history: WorkHistory) -> float:
-    """Return the part of one core that was used on average. Time before the first look counts as unused."""
+    """Return the part of one core that was used on average. Time before the first check counts as unused."""
     if not history.used:
         return 0.0
     (began, first), (now, last) = history.used[0], history.used[-1]
@@ -89,7 +89,7 @@ def cpu_share(history: WorkHistory) -> float:
 
 def _seen(one: Foreground, history: WorkHistory, now: float) -> SeenForeground:
     before = history.foregrounds.get((one.terminal, one.group))
-    # A new command is active by having been started.
+    # A new command is active when it starts.
     active_at = now if before is None or one.cpu_s > before.cpu_s else before.active_at
     if one.quiet_s is not None:
         active_at = max(active_at, now - max(0.0, one.quiet_s))

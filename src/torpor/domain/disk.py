@@ -1,4 +1,4 @@
-"""Decide whether the disk of the homes has room for one more workspace to start or to be restored, and which are paused.
+"""Decide whether the disk of the homes has space to start or restore a workspace, and which workspaces are paused.
 
 `disk_reserve` is kept free for the database, the bus and the archives, which are on the same disk in `torpor up`.
 """
@@ -11,7 +11,7 @@ from torpor.domain.errors import Refused
 
 RETRY_AFTER_S = 30
 WRITES_BYTES = 64 << 10
-"""A process that wrote more than this between two looks is one that fills the disk. Logs and editors write less."""
+"""A process that wrote more than this between two checks counts as a writer. Logs and editors write less."""
 PAUSED_MEANS = "the disk of the homes is almost full, so processes that write to it are paused until there is space again"
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
@@ -22,13 +22,13 @@ class Disk:
 
     path: str
     free_bytes: int
-    """As far as users other than root may use it."""
+    """What users other than root may use."""
 
 
 def shortage(disk: Disk | None, reserve_bytes: int, needed_bytes: int = 0) -> str | None:
-    """Return why nothing that needs so many bytes may begin; None where there is room, or where that is not known.
+    """Return why an operation that needs this many bytes may not begin; None if it may, or if the free space is not known.
 
-    The free space is rounded coarsely: the words are stored, and each new wording is a write to a disk that is full.
+    The free space is rounded coarsely: the message is stored, and each new message is a write to a full disk.
     """
     if disk is None or reserve_bytes <= 0 or disk.free_bytes - needed_bytes >= reserve_bytes:
         return None
@@ -40,7 +40,7 @@ def shortage(disk: Disk | None, reserve_bytes: int, needed_bytes: int = 0) -> st
 
 
 def require_space(disk: Disk | None, reserve_bytes: int, needed_bytes: int = 0) -> None:
-    """Return when there is room; Refused `disk_low` when there is none."""
+    """Return if there is space; else raise Refused `disk_low`."""
     short = shortage(disk, reserve_bytes, needed_bytes)
     if short is not None and disk is not None:
         raise Refused(
@@ -55,16 +55,16 @@ def require_space(disk: Disk | None, reserve_bytes: int, needed_bytes: int = 0) 
 
 
 class PauseAction(Enum):
-    """What is done with the processes of workspaces at this much free space."""
+    """What happens to the processes of workspaces at an amount of free space."""
 
     CONTINUE = auto()
-    """Those that were paused go on."""
+    """Paused processes continue."""
     LEAVE = auto()
-    """All stay as they are, so that nothing changes with every file that comes and goes."""
+    """Each process stays as it is, so that small changes of the free space do not toggle the pause."""
     WRITERS = auto()
-    """Those that write are paused."""
+    """Processes that write are paused."""
     ALL = auto()
-    """All are paused: something fills the disk, and who it is cannot be told (`fallocate`, a mapped file)."""
+    """All are paused: the disk fills up, and the writer cannot be determined (`fallocate`, a mapped file)."""
 
 
 def pause_action(free_bytes: int, reserve_bytes: int) -> PauseAction:
@@ -76,15 +76,15 @@ def pause_action(free_bytes: int, reserve_bytes: int) -> PauseAction:
 
 
 def writers(before: Mapping[int, int], now: Mapping[int, int]) -> frozenset[int]:
-    """Return the processes that wrote since the last look, from how much each has written so far.
+    """Return the processes that wrote since the last check, from the total that each has written.
 
-    One that was not there before has written all of it since.
+    A process without an earlier total has written everything since.
     """
     return frozenset(pid for pid, written in now.items() if written - before.get(pid, 0) > WRITES_BYTES)
 
 
 def _rounded(count: int) -> int:
-    """Down to a multiple of an eighth to a quarter of it."""
+    """Round down to the three most significant bits."""
     step = max(0, count.bit_length() - 3)
     return count >> step << step
 

@@ -1,6 +1,6 @@
-"""What is to be done to the world for an operation, given how far it has come?
+"""Map an operation and its progress to the next effect on the runtime and the archive store.
 
-An effect is a value; `control/effect_executor.py` carries it out and decides nothing.
+An effect is a value; `control/effect_executor.py` executes it and makes no decisions.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,7 +12,7 @@ from torpor.domain.states import Operation
 
 @dataclass(frozen=True, slots=True)
 class MakeHome:
-    """An empty volume with its marker; half-made ones of earlier attempts go."""
+    """Create an empty volume with its marker; discard half-made volumes of earlier attempts."""
 
     generation: int
     discard: frozenset[int]
@@ -20,7 +20,7 @@ class MakeHome:
 
 @dataclass(frozen=True, slots=True)
 class Restore:
-    """A volume filled from the archive, then its marker; half-made ones of earlier attempts go."""
+    """Fill a volume from the archive, then write its marker; discard half-made volumes of earlier attempts."""
 
     generation: int
     archive: Archive
@@ -29,7 +29,7 @@ class Restore:
 
 @dataclass(frozen=True, slots=True)
 class AcceptHome:
-    """Write a new marker on the home that is there; its files stay as they are."""
+    """Write a new marker for the existing home; its files stay as they are."""
 
     generation: int
 
@@ -42,7 +42,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class BeforeSleep:
-    """Run this command inside the container, before that is stopped. However it ends, the stop goes on."""
+    """Run this command inside the container before the stop. The stop follows also if the command fails."""
 
     command: tuple[str, ...]
     within_s: float
@@ -55,7 +55,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Pack:
-    """Write the home as an archive and prove it."""
+    """Write the home as an archive and verify it."""
 
     key: ArchiveKey
     generation: int
@@ -64,7 +64,7 @@ class Pack:
 
 @dataclass(frozen=True, slots=True)
 class PackEmpty:
-    """Write the archive of an empty home and prove it."""
+    """Write the archive of an empty home and verify it."""
 
     key: ArchiveKey
     generation: int
@@ -88,7 +88,7 @@ Effect = MakeHome | Restore | AcceptHome | Start | BeforeSleep | Stop | Pack | P
 
 
 def _op_id(workspace: Workspace) -> str:
-    assert workspace.op_id is not None, "an operation under way has its op_id committed before any effect"
+    assert workspace.op_id is not None, "an operation in progress has its op_id committed before any effect"
     return workspace.op_id
 
 

@@ -1,17 +1,17 @@
-"""What can go wrong, who must act, and what does each failure mean for the workspace?"""
+"""Define the errors: who must act, and what each failure means for the workspace."""
 
 from enum import StrEnum
 
 
 class TorporError(Exception):
-    """The root of everything Torpor raises on purpose.
+    """The base class of all errors that Torpor raises.
 
     TorporError
-      Refused       the caller changes something and comes again
-      Unavailable   the loop tries again by itself
+      Refused       the caller must change the request
+      Unavailable   Torpor retries automatically
       Failed        an actuator failed; its code says what that means for the workspace
-      Hopeless      a human must look
-        Deposed     somebody else has taken over; begin again, or let them
+      Hopeless      an operator must act
+        Deposed     another process has taken over this role; start again, or end
     """
 
     def __init__(self, message: str, **context: object) -> None:
@@ -21,7 +21,7 @@ class TorporError(Exception):
 
 
 class Refused(TorporError):
-    """The caller must change something; `code` is stable and part of the API."""
+    """The caller must change the request; `code` is stable and part of the API."""
 
     def __init__(self, code: str, message: str, **context: object) -> None:
         super().__init__(message, **context)
@@ -29,11 +29,11 @@ class Refused(TorporError):
 
 
 class Unavailable(TorporError):
-    """A provider cannot be reached; nothing is known about what is in it."""
+    """A provider cannot be reached; the state of its resources is not known."""
 
 
 class Failed(TorporError):
-    """An actuator did not manage; `code` is the provider's word for it."""
+    """An actuator failed; `code` is the provider's error code."""
 
     def __init__(self, code: "Code", message: str, **context: object) -> None:
         super().__init__(message, **context)
@@ -41,15 +41,15 @@ class Failed(TorporError):
 
 
 class Hopeless(TorporError):
-    """Nothing that Torpor does by itself can help."""
+    """No automatic action can help."""
 
 
 class Deposed(Hopeless):
-    """Somebody else has taken over; nothing of ours may be written or begun any more."""
+    """Another process has taken over this role; this one must not write or begin anything."""
 
 
 class Reason(StrEnum):
-    """Why a workspace is in trouble (`error_info.reason`)."""
+    """Why a workspace has an error (`error_info.reason`)."""
 
     ACTION_FAILED = "ActionFailed"
     MISMATCH = "Mismatch"
@@ -63,7 +63,7 @@ class Reason(StrEnum):
 
 
 class Code(StrEnum):
-    """A provider's own word for a failure."""
+    """The error codes of providers."""
 
     ARCHIVE_NOT_FOUND = "ARCHIVE_NOT_FOUND"
     CHECKSUM_MISMATCH = "CHECKSUM_MISMATCH"
@@ -86,11 +86,11 @@ class Code(StrEnum):
     INTERNAL = "INTERNAL"
 
 
-# What each provider code means for the workspace it struck.
+# The reason of the workspace's error for each code of a provider.
 CODE_MEANS = {
     Code.ARCHIVE_NOT_FOUND: Reason.DATA_LOST,
     Code.CHECKSUM_MISMATCH: Reason.DATA_LOST,
-    # The volume is intact, so another archive under another op_id may well succeed.
+    # The volume is intact, so another archive with another op_id may succeed.
     Code.READBACK_MISMATCH: Reason.ACTION_FAILED,
     Code.S3_ACCESS_ERROR: Reason.UNREACHABLE,
     Code.K8S_API_ERROR: Reason.UNREACHABLE,
@@ -110,7 +110,7 @@ CODE_MEANS = {
     Code.INTERNAL: Reason.ACTION_FAILED,
 }
 
-# How often each reason is tried again before it is terminal: with `max_retries`, or never.
+# Whether a reason is retried (up to `max_retries`), or terminal at once.
 IS_RETRIED = {
     Reason.ACTION_FAILED: True,
     Reason.MISMATCH: True,
@@ -123,5 +123,5 @@ IS_RETRIED = {
     Reason.CONTAINER_WITHOUT_VOLUME: False,
 }
 
-# The home is not what the row expects. A new wish does not clear these: a recovery says how to go on.
+# The home is not what the row expects. A new wish does not clear these errors: the user must choose a recovery.
 ASKS_HOW_TO_GO_ON = frozenset({Reason.DATA_LOST, Reason.MARKER_UNREADABLE})

@@ -1,7 +1,7 @@
-"""What is an event, and how is it told?
+"""Define events, and their messages on the bus and to clients.
 
-On the bus as JSON, on the channel of its workspace and on that of its owner; to a client as the same without what concerns only
-the way there.
+On the bus an event is JSON, on the channel of its workspace and on the channel of its owner. A client gets the same without the
+fields for delivery.
 """
 
 import json
@@ -14,7 +14,7 @@ from typing import Any
 from torpor.domain.records import Workspace
 
 OF_ANY_WORKSPACE = "workspace:*"
-# Older than every event, so whoever asks for what came after it is told everything anew.
+# Older than every event: a client that asks for everything after it gets the full state.
 BEGINNING = 0
 
 
@@ -24,9 +24,9 @@ class EventKind(StrEnum):
     SLEEPING_SOON = "sleeping_soon"
     """It is stopped at `sleeps_at` unless it is used again."""
     HEARTBEAT = "heartbeat"
-    """Nothing happened; the id goes on all the same, so that it does not grow old."""
+    """No change; it carries the current id, so that the client's id does not become too old."""
     RESET = "reset"
-    """What was missed is not kept any more; how everything stands follows."""
+    """The missed events are no longer stored; the full state follows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +35,14 @@ class Event:
 
     id: int
     seq: int
-    """Among the changes of one workspace it says which was later, and they have it before they have an id."""
+    """Orders the changes of one workspace; assigned before the id."""
     kind: EventKind
     at: datetime
     owner_id: str
     workspace: Workspace
     """As it was then."""
     unshared: frozenset[str] = frozenset()
-    """Users it was shared with until then."""
+    """Users whose share this change removed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,18 +51,18 @@ class EventMessage:
 
     id: int
     after: int
-    """The id before it, of all events: whoever has not seen that one has missed something."""
+    """The id of the event before it: a client that has not received that one has missed events."""
     seq: int
     workspace_id: str
     owner_id: str
     body: Mapping[str, Any]
     """What a client gets."""
     unshared: frozenset[str] = frozenset()
-    """Users who are not told any more; what they know already is no longer theirs to know."""
+    """Users who lost access; their clients drop the workspace."""
 
     @property
     def usernames(self) -> frozenset[str]:
-        """Who is told, besides administrators."""
+        """The users who get it, besides administrators."""
         workspace = self.body["workspace"]
         return frozenset((workspace.get("owner", ""), *workspace.get("shares", ())))
 
@@ -74,15 +74,15 @@ def event_body(
 
 
 def event_message(event: Event, workspace: Mapping[str, Any]) -> EventMessage:
-    """`workspace` is the event's, as the API tells it."""
+    """`workspace`: the workspace of the event, as the API serialises it."""
     told = event_body(event.kind, event.id, at=event.at, workspace=workspace)
-    # Ids have no holes: they are given out in the transaction that stores them.
+    # Ids have no gaps: the transaction that stores an event assigns its id.
     return EventMessage(event.id, event.id - 1, event.seq, event.workspace.id, event.owner_id, told, event.unshared)
 
 
 def channels(told: EventMessage) -> tuple[str, str]:
-    """That of its workspace, which says everything and which the API listens to; and that of its owner, for programs beside
-    Torpor that follow one person. Who may read the bus may read both: they are for those who run the installation."""
+    """The channel of its workspace, which the API subscribes to, and the channel of its owner, for other programs that follow
+    one user. Clients of the bus can read both, so only operators have access to the bus."""
     return f"workspace:{told.workspace_id}", f"user:{told.owner_id}"
 
 
@@ -98,13 +98,14 @@ def to_message(told: EventMessage, installation: str) -> bytes:
 
 
 def from_message(message: bytes, installation: str) -> EventMessage | None:
-    """None when it is another installation's: channels know no database numbers. ValueError when it is no event."""
+    """Return None for an event of another installation: the databases of Redis share all channels. Raise ValueError if it is
+    not an event."""
     try:
         read = json.loads(message)
         if read.pop("installation") != installation:
             return None
         after, seq, owner_id = read.pop("after"), read.pop("seq"), read.pop("owner_id")
-        # An older leader does not say it, and knows of no sharing.
+        # An older leader does not send it, because it has no shares.
         unshared = frozenset(map(str, read.pop("unshared", ())))
         EventKind(read["event"])
         return EventMessage(int(read["id"]), int(after), int(seq), str(read["workspace"]["id"]), str(owner_id), read, unshared)

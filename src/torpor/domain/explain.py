@@ -1,21 +1,48 @@
-"""Why is it as it is, what happens next, and which ways are there out of it? In plain words."""
+"""Explain the status of a workspace: why it is so, what happens next, and what its user can do.
+
+Possible actions are verbs: the API and the command line word them (`api/action_words.py`).
+"""
 
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 
 from torpor.domain.errors import ASKS_HOW_TO_GO_ON, Reason
 from torpor.domain.idle import STEP_DOWN, WHY_DOWN, StayAwake
 from torpor.domain.records import Workspace, WorkspaceError
 from torpor.domain.states import Operation, Phase, Stage, Wish, WishOrigin
+from torpor.domain.status import STATUS_OF_OPERATION, STATUS_OF_PHASE
 from torpor.domain.transitions import may_cancel
 
 
+class ActionVerb(StrEnum):
+    """What a user can do with a workspace."""
+
+    START = "START"
+    STOP = "STOP"
+    ARCHIVE = "ARCHIVE"
+    KEEP_AWAKE = "KEEP_AWAKE"
+    RETRY = "RETRY"
+    """Clear the error and try again."""
+    ACCEPT_HOME = "ACCEPT_HOME"
+    """Continue with a home whose marker cannot be read."""
+    RESTORE_ARCHIVE = "RESTORE_ARCHIVE"
+    """Continue with an older archive."""
+    CREATE_EMPTY_HOME = "CREATE_EMPTY_HOME"
+    """Continue with an empty home."""
+    DELETE = "DELETE"
+    RETRY_DELETE = "RETRY_DELETE"
+    PURGE = "PURGE"
+    UNDELETE = "UNDELETE"
+
+
 @dataclass(frozen=True, slots=True)
-class WayOut:
-    command: str
-    means: str
+class PossibleAction:
+    verb: ActionVerb
+    archive_key: str | None = None
+    """Of RESTORE_ARCHIVE."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +53,7 @@ class WaitCondition:
 
 @dataclass(frozen=True, slots=True)
 class WishRequest:
-    """Who asked for what is wished, when and why."""
+    """Who asked for the requested state, when and why."""
 
     origin: WishOrigin
     at: datetime
@@ -40,45 +67,45 @@ class Explanation:
     waiting_for: WaitCondition | None
     next_step: str | None
     why: str | None
-    ways_out: tuple[WayOut, ...]
+    actions: tuple[PossibleAction, ...]
     awake: tuple[StayAwake, ...]
-    """What keeps it from going down a step by itself."""
+    """What prevents the automatic stop or the automatic archive."""
     stopped: WishRequest | None
-    """Why it does not run; None where it should."""
+    """Why it does not run; None if it should."""
 
 
 PHASE_MEANS: Mapping[Phase, str] = {
-    Phase.PENDING: "has no home yet",
-    Phase.ARCHIVED: "is archived: no container, no volume, its home sleeps in the archive",
-    Phase.STANDBY: "stands by: its home is there, nothing runs",
+    Phase.PENDING: "is pending: its home is not created yet",
+    Phase.ARCHIVED: "is archived: its home is in the archive, nothing runs",
+    Phase.STANDBY: "is stopped: its home is on disk, nothing runs",
     Phase.RUNNING: "is running",
-    Phase.ERROR: "is in ERROR",
+    Phase.ERROR: "has an error: action required",
     Phase.DELETING: "is being deleted",
     Phase.DELETED: "is deleted",
 }
 
 OPERATION_MEANS: Mapping[Operation, str] = {
-    Operation.NONE: "nothing is under way",
-    Operation.PROVISIONING: "an empty home is being made",
+    Operation.NONE: "no operation is in progress",
+    Operation.PROVISIONING: "an empty home is being created",
     Operation.RESTORING: "its home is being restored from the archive",
-    Operation.ACCEPTING: "its home is being accepted as it is",
+    Operation.ACCEPTING: "its home is being recovered as it is",
     Operation.STARTING: "its program is being started",
     Operation.STOPPING: "its program is being stopped",
     Operation.ARCHIVING: "its home is being archived",
     Operation.CREATE_EMPTY_ARCHIVE: "an empty archive is being written",
-    Operation.DELETING: "what is left of it is being removed",
+    Operation.DELETING: "its container and its volumes are being removed",
 }
 
 WAITS_FOR: Mapping[Operation, str] = {
     Operation.NONE: "nothing",
-    Operation.PROVISIONING: "the new volume to carry its marker",
-    Operation.RESTORING: "the restored volume to carry its marker",
-    Operation.ACCEPTING: "the home to carry its new marker",
-    Operation.STARTING: "its port to answer",
-    Operation.STOPPING: "its container to be gone",
-    Operation.ARCHIVING: "the archive to be proven and the volume to be gone",
-    Operation.CREATE_EMPTY_ARCHIVE: "the empty archive to be proven",
-    Operation.DELETING: "container and volumes to be gone",
+    Operation.PROVISIONING: "the marker of the new volume",
+    Operation.RESTORING: "the marker of the restored volume",
+    Operation.ACCEPTING: "the new marker of the home",
+    Operation.STARTING: "its port to respond",
+    Operation.STOPPING: "its container to be removed",
+    Operation.ARCHIVING: "the archive to be verified and the volume to be removed",
+    Operation.CREATE_EMPTY_ARCHIVE: "the empty archive to be verified",
+    Operation.DELETING: "its container and its volumes to be removed",
 }
 
 PHASE_OF_WISH: Mapping[Wish, Phase] = {
@@ -89,12 +116,17 @@ PHASE_OF_WISH: Mapping[Wish, Phase] = {
 }
 
 
-DONE_BY_A_PERSON: Mapping[Wish, str] = {
+# What a request for each state did, in the passive voice.
+DONE_BY_REQUEST: Mapping[Wish, str] = {
     Wish.RUNNING: "started",
     Wish.STANDBY: "stopped",
     Wish.ARCHIVED: "archived",
     Wish.DELETED: "deleted",
 }
+
+# The automatic step from each phase.
+STEP_DOWN_VERB: Mapping[Phase, str] = {Phase.RUNNING: "stop", Phase.STANDBY: "archive"}
+STAYS: Mapping[Phase, str] = {Phase.RUNNING: "Stays running", Phase.STANDBY: "Stays on disk"}
 
 
 def explain(
@@ -104,32 +136,34 @@ def explain(
     awake: tuple[StayAwake, ...] | None = None,
     can_be_undeleted: bool = True,
 ) -> Explanation:
-    """`archive_keys`: the archives that can be gone back to, the latest first; `held_back_at`: where nothing is touched;
-    `awake`: what keeps it from going down a step by itself, None where there is no such step; `can_be_undeleted`: whether that
-    would be accepted, if it is deleted."""
+    """`archive_keys`: the archives that can be restored, the latest first; `held_back_at`: the providers with a latch;
+    `awake`: what prevents the automatic step, None if there is no such step; `can_be_undeleted`: whether an undelete would be
+    accepted, if it is deleted."""
     asked = _asked(workspace)
     lines = [
-        f"Wished: {workspace.desired_state} (wish {workspace.wish_version}): {asked.words} at {_instant(asked.at)}.",
-        f"Seen: {_observed(workspace)}.",
-        f"Home: generation {workspace.generation}, opened {_times(workspace.revision)}, {_archive_words(workspace)}.",
+        f"Requested: {_requested(workspace)} (request {workspace.wish_version}): {asked.words} at {_instant(asked.at)}.",
+        f"Status: {STATUS_OF_PHASE[workspace.phase]} ({_observed(workspace)}).",
+        f"Home: generation {workspace.generation}, revision {workspace.revision}, {_archive_words(workspace)}.",
     ]
     if workspace.sleeps_at is not None:
         at = _instant(workspace.sleeps_at)
-        lines.append(f"Sleeping soon: it is stopped at {at} because it is not in use, unless you use it or hold it awake.")
+        lines.append(f"Stops soon: at {at}, because it is not in use. To prevent that, use it or keep it awake.")
     if awake:
         lines.append(f"{STAYS[workspace.phase]}: {'; '.join(_stay_words(stay) for stay in awake)}.")
     waiting = _waiting(workspace)
     if waiting:
         until = f" until {_instant(waiting.until)}" if waiting.until else ""
-        lines.append(f"Under way: {OPERATION_MEANS[workspace.operation]}; waiting for {waiting.what}{until}.")
+        is_in_progress = workspace.operation is not Operation.NONE
+        begins = f"In progress: {OPERATION_MEANS[workspace.operation]}; waiting for" if is_in_progress else "Waiting for"
+        lines.append(f"{begins} {waiting.what}{until}.")
     if held_back_at:
         where = " and ".join(held_back_at)
-        lines.append(f"Held back: so many homes are missing at {where} that nothing is touched there; see `torpor doctor`.")
+        lines.append(f"Paused: many homes are missing at {where} at once, so nothing is changed there. Ask an administrator.")
     why = _why(workspace)
     if why:
         lines.append(f"Why: {why}")
-    if look := _where_the_files_are(workspace):
-        lines.append(f"Look: {look}")
+    if files := _where_the_files_are(workspace):
+        lines.append(f"Files: {files}")
     next_step = _next(workspace) if awake is None else _next_down(workspace, awake)
     if next_step:
         lines.append(f"Next: {next_step}.")
@@ -141,24 +175,26 @@ def explain(
         waiting_for=waiting,
         next_step=next_step,
         why=why,
-        ways_out=_ways_out(workspace, archive_keys, can_be_undeleted=can_be_undeleted),
+        actions=_actions(workspace, archive_keys, can_be_undeleted=can_be_undeleted),
         awake=awake or (),
         stopped=None if workspace.desired_state is Wish.RUNNING else asked,
     )
 
 
-STAYS: Mapping[Phase, str] = {Phase.RUNNING: "Awake", Phase.STANDBY: "Not archived"}
+def _requested(workspace: Workspace) -> str:
+    return STATUS_OF_PHASE[PHASE_OF_WISH[workspace.desired_state]]
 
 
 def _asked(workspace: Workspace) -> WishRequest:
     wish = workspace.desired_state
     match workspace.wish_origin:
         case WishOrigin.IDLE:
-            words = f"put to sleep because {WHY_DOWN[wish](workspace)}" if wish in WHY_DOWN else "put to sleep"
+            why = f" because {WHY_DOWN[wish](workspace)}" if wish in WHY_DOWN else ""
+            words = f"{DONE_BY_REQUEST[wish]} automatically{why}"
         case WishOrigin.WAKE:
-            words = "woken because somebody knocked"
+            words = "started automatically because it was accessed"
         case WishOrigin.PERSON:
-            words = f"{DONE_BY_A_PERSON[wish]} by a person"
+            words = f"{DONE_BY_REQUEST[wish]} by a user"
     return WishRequest(workspace.wish_origin, workspace.wished_at, words)
 
 
@@ -167,13 +203,13 @@ def _stay_words(stay: StayAwake) -> str:
 
 
 def _next_down(workspace: Workspace, awake: tuple[StayAwake, ...]) -> str | None:
-    to = STEP_DOWN[workspace.phase]
+    verb = STEP_DOWN_VERB[workspace.phase]
     if not awake:
-        return f"{to} at the next look, because {WHY_DOWN[to](workspace)}"
+        return f"{verb} in the next pass, because {WHY_DOWN[STEP_DOWN[workspace.phase]](workspace)}"
     ends = [stay.until for stay in awake if stay.until is not None]
     if len(ends) < len(awake):
         return _next(workspace)
-    return f"{to} after {_instant(max(ends))}, unless somebody uses it"
+    return f"{verb} after {_instant(max(ends))}, unless it is used"
 
 
 def _instant(at: datetime) -> str:
@@ -184,7 +220,7 @@ def _observed(workspace: Workspace) -> str:
     conditions = workspace.conditions
     return (
         f"container {conditions.container_ready.reason}, volume {conditions.volume_ready.reason},"
-        f" archive {conditions.archive_ready.reason}; this amounts to {workspace.phase}"
+        f" archive {conditions.archive_ready.reason}"
     )
 
 
@@ -192,22 +228,15 @@ def _archive_words(workspace: Workspace) -> str:
     if workspace.archive is None:
         return "no archive yet"
     if workspace.is_archived:
-        return "its archive holds exactly this state"
-    return (
-        f"its last archive holds generation {workspace.archive.generation}"
-        f" as it was opened {_times(workspace.archive.revision)}"
-    )
-
-
-def _times(count: int) -> str:
-    return "once" if count == 1 else f"{count} times"
+        return "the archive holds this state"
+    return f"the last archive holds generation {workspace.archive.generation}, revision {workspace.archive.revision}"
 
 
 def _waiting(workspace: Workspace) -> WaitCondition | None:
     match workspace.stage:
         case Stage.REST:
             if workspace.due_at is not None and workspace.desired_state is Wish.RUNNING and workspace.phase is Phase.STANDBY:
-                return WaitCondition("its program to be started again after it ended", workspace.due_at)
+                return WaitCondition("the restart of its program, which ended", workspace.due_at)
             return WaitCondition("free disk space", None) if workspace.space_awaited is not None else None
         case Stage.BACKOFF:
             return WaitCondition(f"the next attempt after {workspace.attempts} failed", workspace.due_at)
@@ -221,19 +250,20 @@ def _why(workspace: Workspace) -> str | None:
     if workspace.outage is not None:
         since = workspace.outage.last_transition_time
         lasts = f", since {_instant(since)}" if since else ""
-        return f"{workspace.outage.message}{lasts}. It is tried again until there is an answer."
+        return f"{workspace.outage.message}{lasts}. Torpor retries until it responds."
     if workspace.space_awaited is not None:
-        return f"{workspace.space_awaited}. It goes on by itself when there is enough free space."
+        return f"{workspace.space_awaited}. It continues automatically when there is enough free space."
     error = workspace.error
     if error is None:
         return f"{workspace.conditions.container_ready.message}." if workspace.is_paused else None
     tail = error.context.get("last_lines")
-    said = f" It last wrote: {tail}" if tail else ""
-    return f"{error.reason} in {error.operation}: {error.message}.{said}"
+    output = f" Its last output: {tail}" if tail else ""
+    during = f" during {STATUS_OF_OPERATION[error.operation]}" if error.operation is not Operation.NONE else ""
+    return f"{error.reason}{during}: {error.message}.{output}"
 
 
 def _where_the_files_are(workspace: Workspace) -> str | None:
-    """Where the files of a home are that is there without its marker, and how to list them."""
+    """The folder of a home that exists without its marker, and how to list it."""
     home = workspace.error.context.get("home") if workspace.error is not None else None
     if not isinstance(home, str):
         return None
@@ -242,57 +272,54 @@ def _where_the_files_are(workspace: Workspace) -> str | None:
 
 def _next(workspace: Workspace) -> str | None:
     error = workspace.error
+    requested = _requested(workspace)
     if error is not None and error.is_terminal:
-        return "nothing by itself; it needs a word from you"
+        return "no automatic step; action required"
     if workspace.operation is not Operation.NONE:
         if may_cancel(workspace):
-            return f"{workspace.operation} is turned round, because the wish is now {workspace.desired_state}"
-        return f"when that is seen, on towards {workspace.desired_state}"
+            operation = STATUS_OF_OPERATION[workspace.operation]
+            return f"{operation} is canceled, because the requested state is now {requested}"
+        return f"when this is done, continue to {requested}"
     if workspace.phase is PHASE_OF_WISH[workspace.desired_state]:
         return None
-    when = "when there is enough free space" if workspace.space_awaited is not None else "at the next look"
-    return f"a step towards {workspace.desired_state} {when}"
+    when = "when there is enough free space" if workspace.space_awaited is not None else "in the next pass"
+    return f"a step towards {requested} {when}"
 
 
-def _ways_out(workspace: Workspace, archive_keys: tuple[str, ...], *, can_be_undeleted: bool) -> tuple[WayOut, ...]:
-    name = workspace.name
-    is_taken_back = can_be_undeleted and not workspace.purge
+# The action that requests each state.
+VERB_OF_WISH: Mapping[Wish, ActionVerb] = {
+    Wish.RUNNING: ActionVerb.START,
+    Wish.STANDBY: ActionVerb.STOP,
+    Wish.ARCHIVED: ActionVerb.ARCHIVE,
+    Wish.DELETED: ActionVerb.DELETE,
+}
+
+
+def _actions(workspace: Workspace, archive_keys: tuple[str, ...], *, can_be_undeleted: bool) -> tuple[PossibleAction, ...]:
+    undelete = [PossibleAction(ActionVerb.UNDELETE)] if can_be_undeleted and not workspace.purge else []
     if workspace.phase is Phase.DELETED:
-        return (WayOut(f"torpor undelete {name}", "bring it back, archived"),) if is_taken_back else ()
-    ways: list[WayOut] = []
-    error = workspace.error
-    if error is not None and error.is_terminal:
-        ways += _ways_out_of_error(workspace, error, archive_keys)
+        return tuple(undelete)
+    error = workspace.error if workspace.error is not None and workspace.error.is_terminal else None
+    recoveries = _recoveries(workspace, error, archive_keys) if error is not None else []
     if workspace.deleted_at is not None:
-        return (
-            *ways,
-            WayOut(f"torpor delete {name}", "try the last archive again"),
-            WayOut(f"torpor delete {name} --purge", "give up the home too; this cannot be taken back"),
-            *([WayOut(f"torpor undelete {name}", "keep it, archived")] if is_taken_back else []),
-        )
-    if error is not None and error.is_terminal and error.reason in ASKS_HOW_TO_GO_ON:
-        return (*ways, WayOut(f"torpor delete {name}", "give it up"))
-    offers = {
-        Wish.RUNNING: WayOut(f"torpor start {name}", "run it"),
-        Wish.STANDBY: WayOut(f"torpor stop {name}", "stop it and keep its home at hand"),
-        Wish.ARCHIVED: WayOut(f"torpor archive {name}", "put its home to sleep in the archive"),
-    }
-    if workspace.sleeps_at is not None:
-        ways.append(WayOut(f"torpor hold {name} --for 1h --reason 'still needed'", "keep it awake for 1 hour"))
-    ways += [way for wish, way in offers.items() if wish is not workspace.desired_state]
-    return (*ways, WayOut(f"torpor delete {name}", "delete it; for a while `undelete` brings it back"))
+        return (*recoveries, PossibleAction(ActionVerb.RETRY_DELETE), PossibleAction(ActionVerb.PURGE), *undelete)
+    if error is not None and error.reason in ASKS_HOW_TO_GO_ON:
+        return (*recoveries, PossibleAction(ActionVerb.DELETE))
+    keep_awake = [PossibleAction(ActionVerb.KEEP_AWAKE)] if workspace.sleeps_at is not None else []
+    requests = [PossibleAction(verb) for wish, verb in VERB_OF_WISH.items() if wish is not workspace.desired_state]
+    return (*recoveries, *keep_awake, *requests)
 
 
-def _ways_out_of_error(workspace: Workspace, error: WorkspaceError, archive_keys: tuple[str, ...]) -> list[WayOut]:
+def _recoveries(workspace: Workspace, error: WorkspaceError, archive_keys: tuple[str, ...]) -> list[PossibleAction]:
     if error.reason not in ASKS_HOW_TO_GO_ON:
-        return [WayOut(f"torpor recover {workspace.name}", "forget the error and try again")]
+        return [PossibleAction(ActionVerb.RETRY)]
     can_accept = error.reason is Reason.MARKER_UNREADABLE and workspace.deleted_at is None
     return [
-        *([WayOut(f"torpor recover {workspace.name} --accept", "go on with the home as it is")] if can_accept else []),
+        *([PossibleAction(ActionVerb.ACCEPT_HOME)] if can_accept else []),
         *(
-            WayOut(f"torpor recover {workspace.name} --archive-key {key}", "go on from this older archive")
+            PossibleAction(ActionVerb.RESTORE_ARCHIVE, key)
             for key in archive_keys
-            if key != error.context.get("archive_key")  # the one that is lost
+            if key != error.context.get("archive_key")  # the lost archive
         ),
-        WayOut(f"torpor recover {workspace.name} --empty", "go on with an empty home"),
+        PossibleAction(ActionVerb.CREATE_EMPTY_HOME),
     ]

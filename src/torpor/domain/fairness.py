@@ -1,4 +1,4 @@
-"""Decide whose turn it is when owners share slots.
+"""Decide which owner gets the next slot.
 
 One owner never has more than half of the slots, so that another owner's effect need not wait for the end of one that takes
 minutes. A free slot goes to the waiting owner with the fewest slots, and among those to the one that got its last slot longest
@@ -27,7 +27,7 @@ def most_of_one_owner(capacity: int) -> int:
 
 
 def next_owner(claims: Mapping[str, Claim], *, taken: int, capacity: int) -> str | None:
-    """Return the owner who gets the next slot; None when no slot is free, or none may be given to those who wait."""
+    """Return the owner who gets the next slot; None if no slot is free, or no waiting owner may have it."""
     if taken >= capacity:
         return None
     most = most_of_one_owner(capacity)

@@ -1,8 +1,8 @@
-"""Which host name is whose?
+"""Map host names to the platform, to workspaces and to their ports.
 
-The platform has one; each workspace has its own, and so has each of its ports: `{workspace}.{domain}` and
-`{port}--{workspace}.{domain}`. Each is an origin of its own, so that code in a workspace cannot act as its user elsewhere. Any
-other name was pointed here by somebody else (DNS rebinding), and is answered by nobody.
+The platform has one host name. A workspace has `{workspace}.{domain}`, and each of its ports has
+`{port}--{workspace}.{domain}`. Each is a separate origin, so that code in a workspace cannot act as its user elsewhere.
+Requests for any other name are refused: another site may point its name here (DNS rebinding).
 """
 
 import re
@@ -12,6 +12,8 @@ from urllib.parse import urlsplit
 
 from torpor.domain.names import is_name
 
+ENTER_PATH = "/.torpor/enter"
+"""On a workspace's host: the path to which the platform's host redirects a browser that has signed in."""
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
 _WITH_PORT = re.compile(r"([1-9][0-9]{0,4})--(.+)")
 
@@ -25,7 +27,7 @@ class PlatformHost:
 class WorkspaceHost:
     name: str
     port: int | None = None
-    """One of its dev servers; None: its program itself."""
+    """Of one of its dev servers; None: its program."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,32 +54,32 @@ class Hosts:
 
     @property
     def session_cookie(self) -> str:
-        """By what a browser is known on the platform's own host."""
+        """The cookie of a session, on the platform's host."""
         return self._cookie("session")
 
     @property
     def door_cookie(self) -> str:
-        """By what a browser is known on one workspace's host."""
+        """The cookie of a signed-in browser, on the host of one workspace."""
         return self._cookie("door")
 
     @property
     def knock_cookie(self) -> str:
-        """By what a browser is known on a workspace's host while it is away to show who it is."""
+        """The cookie on a workspace's host that identifies the browser while it signs in at the platform."""
         return self._cookie("knock")
 
     @property
     def workspace_cookie(self) -> str:
-        """Which workspace the browser last signed in to on this host; it is no secret."""
+        """The cookie with the workspace that the browser last signed in to on this host; not a secret."""
         return self._cookie("workspace")
 
     def _cookie(self, what: str) -> str:
-        """The prefix has browsers refuse it from anywhere but this very host, a host below it included; it needs TLS."""
+        """With the prefix, browsers accept the cookie only from exactly this host, not from subdomains; it requires TLS."""
         return f"__Host-torpor_{what}" if self.is_secure else f"torpor_{what}"
 
     def destination(self, host: str) -> Destination:
-        """Where a request with this host (lower case, without its port) belongs."""
+        """Return the destination of a request with this host (lower case, without its port)."""
         platform = urlsplit(self.base_url).hostname
-        # Where people reach it by the loopback, its other names are good as well.
+        # If the platform is on the loopback, all names of the loopback are accepted.
         if host == platform or (platform in LOOPBACK and host in LOOPBACK):
             return PLATFORM
         label = host.removesuffix(f".{self.domain}")
@@ -86,17 +88,18 @@ class Hosts:
         with_port = _WITH_PORT.fullmatch(label)
         name, port = (with_port[2], int(with_port[1])) if with_port else (label, None)
         if not is_name(name) or (port is not None and port > 65535):
-            # No workspace can have it; that is told as of any other that there is not.
+            # Not a valid name: it is answered like a workspace that does not exist.
             return WorkspaceHost(label)
         return WorkspaceHost(name, port)
 
     def url(self, name: str, port: int | None = None) -> str:
-        """Where a workspace, or one of its ports, is opened."""
+        """The address of a workspace or of one of its ports."""
         parts = urlsplit(self.base_url)
         label = name if port is None else f"{port}--{name}"
         return f"{parts.scheme}://{label}.{self.domain}{f':{parts.port}' if parts.port else ''}"
 
 
 def is_own_path(path: str) -> bool:
-    """Whether a redirect to it stays on the same host: browsers read `//host`, `/\\host` and control characters otherwise."""
+    """Whether a redirect to it stays on the same host. Browsers take `//host` and `/\\host` as other hosts, and drop control
+    characters."""
     return path.startswith("/") and not path.startswith("//") and "\\" not in path and path.isascii() and path.isprintable()

@@ -1,7 +1,7 @@
-"""Who has been idle long enough to go down a step?
+"""Decide which workspaces are idle long enough to stop or to archive.
 
-From RUNNING to STANDBY, from STANDBY to ARCHIVED, and only where that is what is wished and nothing speaks against it. What
-is not known speaks against it: nobody is put to sleep because something was forgotten.
+The steps are RUNNING to STANDBY and STANDBY to ARCHIVED. A step needs a workspace that is in its requested state, and no reason
+against it. Missing knowledge is such a reason: no workspace is stopped because the bus lost its data.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,11 +13,22 @@ from typing import TypeAlias
 from torpor.domain.before_sleep import sleeps_by_itself
 from torpor.domain.records import Workspace
 from torpor.domain.states import HealthStatus, Operation, Phase, Stage, Wish
+from torpor.domain.status import STATUS_OF_OPERATION, STATUS_OF_PHASE
+
+
+@dataclass(frozen=True, slots=True)
+class Ttls:
+    """The idle times of a new workspace."""
+
+    standby_s: int
+    """Without use for this long, a running workspace is stopped."""
+    archive_s: int
+    """Stopped for this long, it is archived."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkLease:
-    """Somebody keeps a workspace awake, for a reason, until a time."""
+    """A user keeps a workspace awake, for a reason, until a time."""
 
     id: str
     workspace_id: str
@@ -29,17 +40,17 @@ class WorkLease:
 
 @dataclass(frozen=True, slots=True)
 class UseReport:
-    """How a workspace is used, as far as the bus remembers, and how far that is."""
+    """How a workspace is used, according to the bus, and since when the bus has recorded that (`memory_s`)."""
 
     connections: int
     idle_timer_s: float | None
     memory_s: float
     busy: str = ""
-    """What its processes are busy with, in words for people; empty: with nothing."""
+    """What its processes are busy with, in words for users; empty: they are not busy."""
 
 
 class AwakeReason(StrEnum):
-    """What keeps a workspace where it is."""
+    """What prevents the automatic step."""
 
     NO_STEP = "NO_STEP"
     IN_TROUBLE = "IN_TROUBLE"
@@ -58,7 +69,7 @@ class StayAwake:
     why: AwakeReason
     words: str
     until: datetime | None = None
-    """None: nobody can tell."""
+    """None: not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +83,13 @@ class IdleFacts:
     workspace: Workspace
     leases: Sequence[WorkLease]
     bus: UseReport | None
-    """None: it cannot be asked."""
+    """None: the bus does not answer."""
     lease_s: float
-    """How long a connection is remembered whose proxy died."""
+    """How long the bus keeps a connection after its proxy died."""
     now: datetime
 
 
-# Where each step down leads. The others have none: ARCHIVED is the bottom, and the rest stand outside the order.
+# The state that each automatic step requests. The other phases have no automatic step.
 STEP_DOWN: Mapping[Phase, Wish] = {Phase.RUNNING: Wish.STANDBY, Phase.STANDBY: Wish.ARCHIVED}
 
 
@@ -92,52 +103,52 @@ def decide(facts: IdleFacts) -> StayAwake | GoToSleep:
 
 
 def reasons_to_stay(facts: IdleFacts) -> tuple[StayAwake, ...]:
-    """All of them, the weightiest first; none: it goes down."""
+    """Return all reasons against the automatic step, the most important first."""
     workspace = facts.workspace
     if not has_step_down(workspace):
-        return (StayAwake(AwakeReason.NO_STEP, f"it is {workspace.phase}, and {workspace.desired_state} is wished"),)
+        status, requested = STATUS_OF_PHASE[workspace.phase], STATUS_OF_PHASE[Phase(workspace.desired_state)]
+        words = f"its status is {status}, its requested state is {requested}"
+        return (StayAwake(AwakeReason.NO_STEP, words),)
     return tuple(reason for rung in LADDER[STEP_DOWN[workspace.phase]] for reason in rung(facts))
 
 
 def has_step_down(workspace: Workspace) -> bool:
-    """Whether there is a step that time alone may take."""
+    """Whether there is an automatic step from here."""
     return workspace.phase in STEP_DOWN and workspace.phase.value == workspace.desired_state.value
 
 
 def is_about_to_sleep(workspace: Workspace) -> bool:
-    """It is to be stopped because it was not used, and nothing of it has been stopped yet."""
+    """Its automatic stop is requested, and nothing is stopped yet."""
     is_untouched = workspace.operation is Operation.NONE or workspace.stage is Stage.BEFORE_SLEEP
     return is_untouched and sleeps_by_itself(workspace)
 
 
 def has_outlived_ttl(workspace: Workspace, idle_timer_s: float) -> bool:
-    """Whether an idle timer was started when the TTL was longer than it is now."""
+    """Whether the idle timer was started when the TTL was longer than it is now."""
     return idle_timer_s > workspace.standby_ttl_s
 
 
 def _in_trouble(facts: IdleFacts) -> Iterator[StayAwake]:
-    # A wish, even this one, would clear the error before anybody has seen it.
+    # Every wish clears the error, and its owner may not have seen it yet.
     if facts.workspace.error is not None or facts.workspace.health_status is not HealthStatus.OK:
-        yield StayAwake(AwakeReason.IN_TROUBLE, "something is wrong with it, and it is left as it is until that is settled")
+        yield StayAwake(AwakeReason.IN_TROUBLE, "it has an error, and it stays as it is until the error is resolved")
 
 
 def _under_way(facts: IdleFacts) -> Iterator[StayAwake]:
     if facts.workspace.operation is not Operation.NONE:
-        yield StayAwake(AwakeReason.UNDER_WAY, f"{facts.workspace.operation} is under way")
+        yield StayAwake(AwakeReason.UNDER_WAY, f"an operation is in progress: {STATUS_OF_OPERATION[facts.workspace.operation]}")
 
 
 def _held(facts: IdleFacts) -> Iterator[StayAwake]:
     for lease in facts.leases:
         if lease.expires_at > facts.now:
-            yield StayAwake(AwakeReason.HELD, f"{lease.created_by} holds it awake: {lease.reason}", lease.expires_at)
+            yield StayAwake(AwakeReason.HELD, f"{lease.created_by} keeps it awake: {lease.reason}", lease.expires_at)
 
 
 def _connected(facts: IdleFacts) -> Iterator[StayAwake]:
     if facts.bus is not None and facts.bus.connections > 0:
         count = facts.bus.connections
-        yield StayAwake(
-            AwakeReason.CONNECTED, "a connection to it is in use" if count == 1 else f"{count} connections are in use"
-        )
+        yield StayAwake(AwakeReason.CONNECTED, "1 connection is in use" if count == 1 else f"{count} connections are in use")
 
 
 def _busy(facts: IdleFacts) -> Iterator[StayAwake]:
@@ -149,7 +160,7 @@ def _idle_timer(facts: IdleFacts) -> Iterator[StayAwake]:
     if facts.bus is not None and facts.bus.idle_timer_s is not None:
         left_s = min(facts.bus.idle_timer_s, facts.workspace.standby_ttl_s)
         until = facts.now + timedelta(seconds=left_s)
-        yield StayAwake(AwakeReason.IDLE_TIMER, f"it was used lately; its idle timer runs for another {left_s:.0f} s", until)
+        yield StayAwake(AwakeReason.IDLE_TIMER, f"it was used recently; its idle timer ends in {left_s:.0f} s", until)
 
 
 def _running_lately(facts: IdleFacts) -> Iterator[StayAwake]:
@@ -157,7 +168,7 @@ def _running_lately(facts: IdleFacts) -> Iterator[StayAwake]:
     last = max(workspace.last_access_at, workspace.phase_changed_at, workspace.wished_at)
     until = last + timedelta(seconds=workspace.standby_ttl_s)
     if facts.now < until:
-        words = f"it was used, wished or started less than {workspace.standby_ttl_s} s ago"
+        words = f"it was used, requested or started less than {workspace.standby_ttl_s} s ago"
         yield StayAwake(AwakeReason.USED_LATELY, words, until)
 
 
@@ -172,26 +183,26 @@ def _standing_by_lately(facts: IdleFacts) -> Iterator[StayAwake]:
 
 def _bus_out(facts: IdleFacts) -> Iterator[StayAwake]:
     if facts.bus is None:
-        yield StayAwake(AwakeReason.BUS_OUT, "whether somebody uses it cannot be asked just now, because the bus is out")
+        yield StayAwake(AwakeReason.BUS_OUT, "it is not known whether it is in use, because the bus (Redis) does not respond")
 
 
 def _bus_forgot(facts: IdleFacts) -> Iterator[StayAwake]:
-    # Whoever is connected says so again within a lease, and what was used before the loss is not long ago before the TTL.
+    # Every open connection is reported again within a lease, and a use before the loss counts until the TTL has passed.
     needed_s = facts.workspace.standby_ttl_s + facts.lease_s
     if facts.bus is not None and facts.bus.memory_s <= needed_s:
-        words = f"the bus remembers only the last {facts.bus.memory_s:.0f} s, and that is too little to tell whether it is used"
+        words = f"use has been recorded for only {facts.bus.memory_s:.0f} s, which is too short to tell whether it is in use"
         yield StayAwake(AwakeReason.BUS_FORGOT, words, facts.now + timedelta(seconds=needed_s - facts.bus.memory_s))
 
 
-Rung: TypeAlias = Callable[[IdleFacts], Iterator[StayAwake]]
+AwakeCheck: TypeAlias = Callable[[IdleFacts], Iterator[StayAwake]]
 
-LADDER: Mapping[Wish, tuple[Rung, ...]] = {
+LADDER: Mapping[Wish, tuple[AwakeCheck, ...]] = {
     Wish.STANDBY: (_in_trouble, _under_way, _held, _connected, _busy, _idle_timer, _running_lately, _bus_out, _bus_forgot),
-    # Nothing runs there, so nobody can be connected to it.
+    # A stopped workspace has no connections.
     Wish.ARCHIVED: (_in_trouble, _under_way, _standing_by_lately),
 }
 
 WHY_DOWN: Mapping[Wish, Callable[[Workspace], str]] = {
-    Wish.STANDBY: lambda workspace: f"nobody used it for {workspace.standby_ttl_s} s",
-    Wish.ARCHIVED: lambda workspace: f"it had been standing by, unused, for {workspace.archive_ttl_s} s",
+    Wish.STANDBY: lambda workspace: f"it was not used for {workspace.standby_ttl_s} s",
+    Wish.ARCHIVED: lambda workspace: f"it was stopped and not used for {workspace.archive_ttl_s} s",
 }

@@ -1,10 +1,13 @@
-"""What does that which was seen amount to?
+"""Map an observation to a phase, conditions and an error.
 
-A short ladder, ordered by priority. The order is the rule: deletion before errors, errors before resources.
+`classify` is a short ladder: deletion comes before errors, errors come before resources. `RULINGS` maps each of its classes
+to the phase and the error.
 """
 
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
+from enum import StrEnum
 
 from torpor.domain.disk import PAUSED_MEANS
 from torpor.domain.errors import ASKS_HOW_TO_GO_ON, Reason
@@ -21,83 +24,77 @@ from torpor.domain.records import (
 )
 from torpor.domain.states import Operation, Outage, Phase
 
-# Condition reasons that remember a first look, so that a second one can confirm it.
+# Condition reasons that record a first observation, so that a second one can confirm it.
 MISSING = "Missing"
 UNMARKED = "Unmarked"
 WITHOUT_VOLUME = "WithoutVolume"
-# What it means when the expected home is confirmed to be so.
+# The error when a second observation confirms this state of the expected home.
 LOSS_MEANS = {MISSING: Reason.DATA_LOST, UNMARKED: Reason.MARKER_UNREADABLE}
 
 
+class ObservationClass(StrEnum):
+    """All observations that lead to the same phase and error."""
+
+    DELETED = "deleted, no resource is left"
+    DELETING = "deleted, resources are left"
+    DELETING_IN_DOUBT = "deleted, the home to archive is damaged: first observation"
+    DELETING_DAMAGED = "deleted, the home to archive is damaged: confirmed"
+    IN_DOUBT = "the home is missing, or a container has no volume: first observation"
+    ADRIFT_IN_DOUBT = "a container has no volume: confirmed; the home is missing: first observation"
+    ADRIFT = "a container has no volume: confirmed"
+    HOME_LOST = "the home is missing, or its marker is: confirmed"
+    ACCEPTING = "the home gets a new marker"
+    RUNNING = "the home is whole, its container is ready"
+    STANDBY = "the home is whole, no container is ready"
+    ARCHIVED = "no home, an archive"
+    PENDING = "no home, no archive"
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedFacts:
+    """An observation, compared with what the row expects."""
+
+    home: ObservedVolume | None
+    """The volume of the row's generation, whole or not."""
+    live: ObservedContainer | None
+    volume_present: bool
+    volume_ready: bool
+    container_ready: bool
+    missed: str | None
+    """`MISSING` or `UNMARKED`, if the row expects a home and it is not whole."""
+    is_confirmed: bool
+    """The observation before showed the same `missed`."""
+
+    @property
+    def is_adrift(self) -> bool:
+        return self.live is not None and not self.volume_present
+
+    @property
+    def is_in_doubt(self) -> bool:
+        return self.missed is not None and not self.is_confirmed
+
+
 def judge(workspace: Workspace, seen: Observation, now: datetime) -> Verdict:
-    live = seen.container if seen.container is not None and seen.container.ended is None else None
-    whole = whole_homes(workspace.id, seen)
-    present = frozenset(volume.generation for volume in seen.volumes)
-    volume_ready = workspace.generation in whole
-    container_ready = live is not None and live.ready and live.generation == workspace.generation
-
-    home = next((volume for volume in seen.volumes if volume.generation == workspace.generation), None)
-    missed = _missed(workspace, home, volume_ready=volume_ready)
-    is_missing = missed is not None
-    is_adrift = live is not None and not present
-    missing_confirmed = is_missing and workspace.conditions.volume_ready.reason == missed
-    adrift_confirmed = is_adrift and workspace.conditions.container_ready.reason == WITHOUT_VOLUME
-
-    error = _standing_error(workspace, volume_ready=volume_ready)
-    # A home that was whole and no longer looks it is not removed with the rest: it may be all there, behind a bad sector.
-    is_unsavable = is_missing and workspace.deleted_at is not None and not workspace.purge and workspace.generation in present
-    is_told = is_unsavable or (workspace.deleted_at is None and not is_adrift)
-    if missing_confirmed and is_told and _is_of_another_loss(error, missed):
-        error = None  # the home disappeared altogether since, or came back without its marker: told anew below
-    # A failure that is still being retried must not hide a loss: the next attempt would fill a fresh home in its place.
-    if not _is_terminal(error):
-        if is_unsavable and missing_confirmed:
-            error = _lost(workspace, home, now, then="its last state cannot be archived; undelete or purge the workspace")
-        elif workspace.deleted_at is None and adrift_confirmed and not _is_stopping(workspace, seen_twice=True):
-            error = _error(
-                workspace, Reason.CONTAINER_WITHOUT_VOLUME, "a container runs, but its home volume is not there", now
-            )
-        elif workspace.deleted_at is None and missing_confirmed and not is_adrift:
-            error = _lost(workspace, home, now, then="no archive holds its last state")
-    in_doubt = (is_unsavable and not missing_confirmed) or (
-        workspace.deleted_at is None
-        and (
-            (is_missing and not missing_confirmed)
-            or (is_adrift and not adrift_confirmed and not _is_stopping(workspace, seen_twice=False))
-        )
+    facts = compare(workspace, seen)
+    ruling = RULINGS[classify(workspace, facts)]
+    error = _error_by(ruling, workspace, facts, now)
+    conditions = Conditions(
+        volume_ready=_volume_condition(workspace, facts),
+        archive_ready=_archive_condition(workspace, error),
+        container_ready=_container_condition(seen.container, facts),
+        healthy=_health_condition(workspace, error),
     )
-    if in_doubt and error is None and _is_terminal(workspace.error):
-        # In doubt nothing is lifted yet: phase ERROR is never without its error, and both go at the second look.
-        error = workspace.error
-
-    conditions = _with_transition_times(
-        workspace,
-        Conditions(
-            volume_ready=_volume_condition(workspace, home, missed, volume_ready=volume_ready),
-            archive_ready=_archive_condition(workspace, error),
-            container_ready=_container_condition(seen.container, container_ready=container_ready, is_adrift=is_adrift),
-            healthy=_health_condition(workspace, error),
-        ),
-        now,
-    )
+    phase = ruling.phase_in_error if _is_terminal(error) else ruling.phase
     return Verdict(
-        phase=_phase(
-            workspace,
-            error,
-            anything_present=live is not None or bool(present),
-            volume_ready=volume_ready,
-            container_ready=container_ready,
-            archive_ready=conditions.archive_ready.status,
-            stays=in_doubt or _is_being_accepted(workspace, home, volume_ready=volume_ready),
-        ),
-        conditions=conditions,
-        is_certain=not in_doubt,
+        phase=workspace.phase if phase is None else phase,
+        conditions=_with_transition_times(workspace, conditions, now),
+        is_certain=ruling.is_certain,
         error=error,
-        container_present=live is not None,
-        container_ready=container_ready,
-        volume_present=bool(present),
-        volume_ready=volume_ready,
-        home_present=workspace.generation in present,
+        container_present=facts.live is not None,
+        container_ready=facts.container_ready,
+        volume_present=facts.volume_present,
+        volume_ready=facts.volume_ready,
+        home_present=facts.home is not None,
         half_made=frozenset(volume.generation for volume in seen.volumes if volume.marker is None and not volume.is_illegible),
         ended=seen.container.ended
         if seen.container is not None
@@ -108,7 +105,7 @@ def judge(workspace: Workspace, seen: Observation, now: datetime) -> Verdict:
 
 
 def whole_homes(workspace_id: str, seen: Observation) -> frozenset[int]:
-    """The generations of which a volume carries its marker."""
+    """The generations whose volume has its marker."""
     return frozenset(
         volume.generation
         for volume in seen.volumes
@@ -119,76 +116,117 @@ def whole_homes(workspace_id: str, seen: Observation) -> frozenset[int]:
 
 
 def is_missed(verdict: Verdict) -> bool:
-    """A home that should be there was not seen whole."""
+    """The observation did not show the expected home as whole."""
     return verdict.conditions.volume_ready.reason in LOSS_MEANS
 
 
-def _missed(workspace: Workspace, home: ObservedVolume | None, *, volume_ready: bool) -> str | None:
-    """What is wrong with the home that the row expects: it is not there, or it is there without its marker."""
-    if not workspace.expects_volume or volume_ready:
+def compare(workspace: Workspace, seen: Observation) -> ObservedFacts:
+    home = next((volume for volume in seen.volumes if volume.generation == workspace.generation), None)
+    live = seen.container if seen.container is not None and seen.container.ended is None else None
+    volume_ready = workspace.generation in whole_homes(workspace.id, seen)
+    missed = None if volume_ready else _missed(workspace, home)
+    return ObservedFacts(
+        home=home,
+        live=live,
+        volume_present=bool(seen.volumes),
+        volume_ready=volume_ready,
+        container_ready=live is not None and live.ready and live.generation == workspace.generation,
+        missed=missed,
+        is_confirmed=missed is not None and workspace.conditions.volume_ready.reason == missed,
+    )
+
+
+def _missed(workspace: Workspace, home: ObservedVolume | None) -> str | None:
+    if not workspace.expects_volume:
         return None
     if home is None or not home.has_home:
         return MISSING
     return None if workspace.operation is Operation.ACCEPTING else UNMARKED
 
 
-def _is_being_accepted(workspace: Workspace, home: ObservedVolume | None, *, volume_ready: bool) -> bool:
-    return workspace.operation is Operation.ACCEPTING and home is not None and not volume_ready
+# ── the ladder ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _phase(
-    workspace: Workspace,
-    error: WorkspaceError | None,
-    *,
-    anything_present: bool,
-    volume_ready: bool,
-    container_ready: bool,
-    archive_ready: bool,
-    stays: bool,
-) -> Phase:
+def classify(workspace: Workspace, facts: ObservedFacts) -> ObservationClass:
     if workspace.deleted_at is not None:
-        return Phase.DELETING if anything_present else Phase.DELETED
-    if _is_terminal(error):
-        return Phase.ERROR
-    if stays:
-        return workspace.phase
-    if volume_ready:
-        return Phase.RUNNING if container_ready else Phase.STANDBY
-    return Phase.ARCHIVED if archive_ready else Phase.PENDING
+        # A damaged home is not removed with the rest: it may be complete, behind a bad sector.
+        if facts.missed is not None and facts.home is not None and not workspace.purge:
+            return ObservationClass.DELETING_IN_DOUBT if facts.is_in_doubt else ObservationClass.DELETING_DAMAGED
+        is_anything_left = facts.live is not None or facts.volume_present
+        return ObservationClass.DELETING if is_anything_left else ObservationClass.DELETED
+    if facts.is_adrift:
+        is_seen_twice = workspace.conditions.container_ready.reason == WITHOUT_VOLUME
+        if not _is_stopping(workspace, is_seen_twice=is_seen_twice):
+            if not is_seen_twice:
+                return ObservationClass.IN_DOUBT
+            return ObservationClass.ADRIFT_IN_DOUBT if facts.is_in_doubt else ObservationClass.ADRIFT
+    if facts.is_in_doubt:
+        return ObservationClass.IN_DOUBT
+    if facts.missed is not None and not facts.is_adrift:
+        return ObservationClass.HOME_LOST
+    if _is_being_accepted(workspace, facts):
+        return ObservationClass.ACCEPTING
+    if facts.volume_ready:
+        return ObservationClass.RUNNING if facts.container_ready else ObservationClass.STANDBY
+    has_archive = _archive_condition(workspace, _standing_error(workspace, facts)).status
+    return ObservationClass.ARCHIVED if has_archive else ObservationClass.PENDING
 
 
-def _standing_error(workspace: Workspace, *, volume_ready: bool) -> WorkspaceError | None:
-    """The row's error, unless a later wish, a deletion or reality itself has lifted it."""
-    error = workspace.error
-    if error is None:
-        return None
-    if error.reason in ASKS_HOW_TO_GO_ON and error.context.get("absent") and volume_ready:
-        return None
-    if error.reason in ASKS_HOW_TO_GO_ON and workspace.deleted_at is None:
-        # It asks which way to go on: a recovery says so (the planner carries it out), or the volume is seen again.
-        return error
-    return None if error.wish_version < workspace.wish_version else error
+def _is_being_accepted(workspace: Workspace, facts: ObservedFacts) -> bool:
+    return workspace.operation is Operation.ACCEPTING and facts.home is not None and not facts.volume_ready
 
 
-def _is_of_another_loss(error: WorkspaceError | None, missed: str | None) -> bool:
-    """Only among those that the judge found: an archive that was lost in RESTORING is another matter."""
-    return (
-        error is not None
-        and missed is not None
-        and bool(error.context.get("absent"))
-        and error.reason is not LOSS_MEANS[missed]
-    )
-
-
-def _is_stopping(workspace: Workspace, *, seen_twice: bool) -> bool:
-    """The container without volume is already on its way out, or was just ordered there by a new wish."""
+def _is_stopping(workspace: Workspace, *, is_seen_twice: bool) -> bool:
+    """The container without a volume is being stopped already, or a new wish has just asked for that."""
     if workspace.operation in (Operation.STOPPING, Operation.DELETING):
         return True
     error = workspace.error
     if error is None or not error.is_terminal or error.wish_version >= workspace.wish_version:
         return False
-    # Any error may have stood before it (STOPPING failed, say); what was seen twice by now must not ask for one wish more.
-    return seen_twice or error.reason is Reason.CONTAINER_WITHOUT_VOLUME
+    # The error before may be another one (a failed STOPPING, for example); a container that was observed twice must not need
+    # one more wish.
+    return is_seen_twice or error.reason is Reason.CONTAINER_WITHOUT_VOLUME
+
+
+# ── errors ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _error_by(ruling: "Ruling", workspace: Workspace, facts: ObservedFacts, now: datetime) -> WorkspaceError | None:
+    error = _standing_error(workspace, facts)
+    if ruling.found is not None:
+        if _is_of_another_loss(error, facts, ruling):
+            error = None  # the home has disappeared since, or is back without its marker
+        # An error that is still being retried must not hide a loss: the next attempt would fill a new home in its place.
+        if not _is_terminal(error):
+            return ruling.found(workspace, facts, now)
+    if not ruling.is_certain and error is None and _is_terminal(workspace.error):
+        # In doubt no error is lifted: phase ERROR always has its error, and the second observation ends both.
+        return workspace.error
+    return error
+
+
+def _standing_error(workspace: Workspace, facts: ObservedFacts) -> WorkspaceError | None:
+    """The row's error, unless a later wish, a deletion or the observation has lifted it."""
+    error = workspace.error
+    if error is None:
+        return None
+    if error.reason in ASKS_HOW_TO_GO_ON and error.context.get("absent") and facts.volume_ready:
+        return None
+    if error.reason in ASKS_HOW_TO_GO_ON and workspace.deleted_at is None:
+        # It ends with a recovery (which the planner carries out), or when the volume is observed again.
+        return error
+    return None if error.wish_version < workspace.wish_version else error
+
+
+def _is_of_another_loss(error: WorkspaceError | None, facts: ObservedFacts, ruling: "Ruling") -> bool:
+    """Only losses that the judge found count: an archive that was lost during RESTORING is a different loss."""
+    return (
+        ruling.is_loss
+        and error is not None
+        and facts.missed is not None
+        and bool(error.context.get("absent"))
+        and error.reason is not LOSS_MEANS[facts.missed]
+    )
 
 
 def _is_terminal(error: WorkspaceError | None) -> bool:
@@ -208,30 +246,81 @@ def _error(workspace: Workspace, reason: Reason, message: str, now: datetime, **
     )
 
 
+def _without_volume(workspace: Workspace, _facts: ObservedFacts, now: datetime) -> WorkspaceError:
+    return _error(workspace, Reason.CONTAINER_WITHOUT_VOLUME, "a container runs without its home volume", now)
+
+
+def _home_lost(workspace: Workspace, facts: ObservedFacts, now: datetime) -> WorkspaceError:
+    return _lost(workspace, facts.home, now, then="no archive holds its last state")
+
+
+def _cannot_archive(workspace: Workspace, facts: ObservedFacts, now: datetime) -> WorkspaceError:
+    return _lost(workspace, facts.home, now, then="its last state cannot be archived; undelete or purge the workspace")
+
+
 def _lost(workspace: Workspace, home: ObservedVolume | None, now: datetime, *, then: str) -> WorkspaceError:
     where: dict[str, object] = {"generation": workspace.generation, "revision": workspace.revision, "absent": True}
     if home is None:
-        gone = f"the home volume (generation {workspace.generation}) is gone"
+        gone = f"the home volume (generation {workspace.generation}) is missing"
         return _error(workspace, Reason.DATA_LOST, f"{gone}, and {then}", now, archive_key=None, detail=gone, **where)
     if not home.has_home:
-        empty = f"the home volume (generation {workspace.generation}) is there, but {home.fault}"
+        empty = f"the home volume (generation {workspace.generation}) exists, but {home.fault}"
         return _error(workspace, Reason.DATA_LOST, f"{empty}, and {then}", now, archive_key=None, detail=empty, **where)
-    there = f"the home is there, {home.fault}; {then}"
+    there = f"the home exists, but {home.fault}; {then}"
     return _error(workspace, Reason.MARKER_UNREADABLE, there, now, **where, home=home.home_at)
 
 
-def _volume_condition(
-    workspace: Workspace, home: ObservedVolume | None, missed: str | None, *, volume_ready: bool
-) -> WorkspaceCondition:
-    if volume_ready:
+# ── the table ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class Ruling:
+    phase: Phase | None
+    """None: the row's phase stays."""
+    found: Callable[[Workspace, ObservedFacts, datetime], WorkspaceError] | None = None
+    """The new error, unless a terminal one stands already."""
+    phase_in_error: Phase = Phase.ERROR
+    """The phase while a terminal error stands. A deleted workspace keeps its phase."""
+    is_certain: bool = True
+    """False: no step is taken before a second observation."""
+
+    @property
+    def is_loss(self) -> bool:
+        return self.found in (_home_lost, _cannot_archive)
+
+
+_C = ObservationClass
+
+RULINGS: Mapping[ObservationClass, Ruling] = {
+    _C.DELETED: Ruling(Phase.DELETED, phase_in_error=Phase.DELETED),
+    _C.DELETING: Ruling(Phase.DELETING, phase_in_error=Phase.DELETING),
+    _C.DELETING_IN_DOUBT: Ruling(Phase.DELETING, phase_in_error=Phase.DELETING, is_certain=False),
+    _C.DELETING_DAMAGED: Ruling(Phase.DELETING, found=_cannot_archive, phase_in_error=Phase.DELETING),
+    _C.IN_DOUBT: Ruling(None, is_certain=False),
+    _C.ADRIFT_IN_DOUBT: Ruling(Phase.ERROR, found=_without_volume, is_certain=False),
+    _C.ADRIFT: Ruling(Phase.ERROR, found=_without_volume),
+    _C.HOME_LOST: Ruling(Phase.ERROR, found=_home_lost),
+    _C.ACCEPTING: Ruling(None),
+    _C.RUNNING: Ruling(Phase.RUNNING),
+    _C.STANDBY: Ruling(Phase.STANDBY),
+    _C.ARCHIVED: Ruling(Phase.ARCHIVED),
+    _C.PENDING: Ruling(Phase.PENDING),
+}
+
+
+# ── conditions ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _volume_condition(workspace: Workspace, facts: ObservedFacts) -> WorkspaceCondition:
+    if facts.volume_ready:
         return WorkspaceCondition(True, "Ready")
-    if missed is not None:
-        fault = home.fault if home is not None else "it was not seen"
-        return WorkspaceCondition(False, missed, f"generation {workspace.generation} is expected: {fault}")
-    if _is_being_accepted(workspace, home, volume_ready=volume_ready):
+    if facts.missed is not None:
+        fault = facts.home.fault if facts.home is not None else "the volume is missing"
+        return WorkspaceCondition(False, facts.missed, f"generation {workspace.generation} is expected: {fault}")
+    if _is_being_accepted(workspace, facts):
         return WorkspaceCondition(False, "Accepting", "a new marker is being written")
-    if home is not None:
-        return WorkspaceCondition(False, "HalfMade", "the volume does not carry its marker yet")
+    if facts.home is not None:
+        return WorkspaceCondition(False, "HalfMade", "the volume has no marker yet")
     return WorkspaceCondition(False, "Absent")
 
 
@@ -240,7 +329,8 @@ def _health_condition(workspace: Workspace, error: WorkspaceError | None) -> Wor
         return WorkspaceCondition(False, error.reason.value, error.message)
     healthy = workspace.conditions.healthy
     if healthy.outage is Outage.ARCHIVE_STORE and workspace.operation is not Operation.NONE:
-        return healthy  # it is over when an attempt says so (`settle`); that of the runtime is over, since it was seen
+        # Only an attempt ends it (`settle`). An outage of the runtime has ended, because the runtime gave this observation.
+        return healthy
     return WorkspaceCondition(True, "Healthy")
 
 
@@ -256,24 +346,24 @@ def _archive_condition(workspace: Workspace, error: WorkspaceError | None) -> Wo
     return WorkspaceCondition(True, "Proven")
 
 
-def _container_condition(container: ObservedContainer | None, *, container_ready: bool, is_adrift: bool) -> WorkspaceCondition:
+def _container_condition(container: ObservedContainer | None, facts: ObservedFacts) -> WorkspaceCondition:
     if container is None:
         return WorkspaceCondition(False, "Absent")
     if container.ended is not None:
         return WorkspaceCondition(False, "Ended", f"exit code {container.ended.exit_code}")
-    if is_adrift:
-        return WorkspaceCondition(False, WITHOUT_VOLUME, "a container is present without any volume")
+    if facts.is_adrift:
+        return WorkspaceCondition(False, WITHOUT_VOLUME, "a container runs without a volume")
     if container.is_paused:
-        return WorkspaceCondition(container_ready, PAUSED, PAUSED_MEANS)
+        return WorkspaceCondition(facts.container_ready, PAUSED, PAUSED_MEANS)
     return (
         WorkspaceCondition(True, "Ready")
-        if container_ready
-        else WorkspaceCondition(False, "NotReady", "its port does not answer yet")
+        if facts.container_ready
+        else WorkspaceCondition(False, "NotReady", "its port does not respond yet")
     )
 
 
 def _with_transition_times(workspace: Workspace, seen: Conditions, now: datetime) -> Conditions:
-    """The same conditions with the time of their last transition; one that did not change stays as it was, to the letter."""
+    """The same conditions with the time of their last transition; a condition that did not change stays the same object."""
 
     def since(before: WorkspaceCondition, after: WorkspaceCondition) -> WorkspaceCondition:
         if before.status == after.status and before.outage is after.outage and before.last_transition_time:

@@ -1,6 +1,7 @@
-"""May one more workspace run?
+"""Decide whether one more workspace may run.
 
-Counted is every workspace with the wish RUNNING or a container present, in the transaction that accepts the wish.
+A workspace counts if its requested state is RUNNING or if its container is present. The transaction that accepts the wish
+counts.
 """
 
 from dataclasses import dataclass
@@ -10,36 +11,35 @@ from torpor.domain.errors import Refused
 
 @dataclass(frozen=True, slots=True)
 class RunningLimits:
-    per_user: int = 2
-    overall: int = 100
+    per_user: int
+    overall: int
 
     def of_user(self, said: int | None) -> int:
-        """How many one user may have running, where that much was said for them in particular, or nothing."""
+        """The limit of one user: `said` if the user has an own limit, else the default."""
         return self.per_user if said is None else said
 
 
 @dataclass(frozen=True, slots=True)
 class RunningCounts:
-    """Others than the one that asks."""
+    """Running workspaces, without the one that is to start."""
 
     of_user: int
-    """Of the workspace's owner, whoever asks."""
+    """Of the workspace's owner, also if another user starts it."""
     overall: int
     allowed_of_user: int | None = None
-    """What was said for this owner in particular; None: as the limits say for everybody."""
+    """The own limit of this owner; None: the default."""
 
 
 RETRY_AFTER_S = 30
 
 
 def admit(running: RunningCounts, limits: RunningLimits) -> None:
-    """Returns when there is room; Refused `limit_reached` when there is none."""
+    """Return if one more may run; else raise Refused `limit_reached`."""
     per_user = limits.of_user(running.allowed_of_user)
     if running.of_user >= per_user:
         raise Refused(
             "limit_reached",
-            f"{running.of_user} workspaces of the same owner are running or about to, and {per_user} are allowed;"
-            " stop one first",
+            f"{running.of_user} workspaces of this owner are running or starting, and the limit is {per_user}; stop one first",
             limit="max_running_per_user",
             allowed=per_user,
             retry_after_s=RETRY_AFTER_S,
@@ -47,7 +47,7 @@ def admit(running: RunningCounts, limits: RunningLimits) -> None:
     if running.overall >= limits.overall:
         raise Refused(
             "limit_reached",
-            f"{running.overall} workspaces are running here, and {limits.overall} are allowed; try again later",
+            f"{running.overall} workspaces are running, and the limit of the installation is {limits.overall}; try again later",
             limit="max_running_global",
             allowed=limits.overall,
             retry_after_s=RETRY_AFTER_S,

@@ -1,6 +1,6 @@
-"""Has so much disappeared at once that it must be the view that is wrong?
+"""Decide whether so many homes are missing at once that Torpor must not act.
 
-A disk that was not mounted, a cluster that answers with an empty list: nothing of that is a reason to declare homes lost.
+The cause is then probably an unmounted disk, or a provider that answers with an empty list, and the homes are not lost.
 """
 
 from collections.abc import Iterable
@@ -16,21 +16,21 @@ MORE_THAN_PERCENT = 20
 
 @dataclass(frozen=True, slots=True)
 class Latch:
-    """While it holds, nothing is touched at this provider."""
+    """While it is set, nothing is changed at this provider."""
 
     provider: str
     since: datetime
     expected: int
     missing: int
     released_at: datetime | None
-    """An operator looked, and it is really so."""
+    """When an operator confirmed that the homes are really lost."""
 
 
 def should_latch(*, expected: int, missing: int) -> bool:
-    """Of `expected` homes, `missing` are not seen that were there at the last look."""
+    """`missing` of `expected` homes are not observed, and were there before."""
     return missing >= AT_LEAST and missing * 100 > expected * MORE_THAN_PERCENT
 
 
 def missing_homes(expected: Iterable[tuple[str, int]], survey: Survey) -> int:
-    """How many of these (workspace, generation) were not seen whole."""
+    """Count those of these homes (workspace, generation) that were not observed as whole."""
     return sum(generation not in whole_homes(workspace_id, survey.of(workspace_id)) for workspace_id, generation in expected)

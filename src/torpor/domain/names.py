@@ -1,6 +1,6 @@
-"""What may a workspace be called, and what are its parts called?
+"""Check the names of workspaces, and derive the names of their volumes.
 
-Every outside name is a function of the row, and safe as a DNS-1123 label.
+Every name outside the database is a function of the row, and a valid DNS-1123 label.
 """
 
 import re
@@ -20,19 +20,19 @@ def is_id(text: str) -> bool:
 
 
 def is_name(text: str) -> bool:
-    """Whether a workspace may be called like this. `--` divides port from workspace in host names, ids are ids."""
+    """Whether this is a valid workspace name. In host names `--` separates port and workspace, so names do not contain it."""
     return _LABEL.fullmatch(text) is not None and "--" not in text and not is_id(text) and text not in RESERVED
 
 
 def check_name(name: str) -> str:
-    """The name, or Refused with what is allowed."""
+    """Return the name; raise Refused if it is not valid."""
     if is_name(name):
         return name
     if is_id(name):
-        raise Refused("bad_name", f"{name!r} is shaped like an id, which is not allowed as a name", name=name)
+        raise Refused("bad_name", f"{name!r} has the form of an id; choose another name", name=name)
     if name in RESERVED:
         raise Refused("bad_name", f"{name!r} is reserved; also reserved: {', '.join(sorted(RESERVED - {name}))}", name=name)
-    raise Refused("bad_name", f"{name!r} cannot be a workspace's name; a name is {NAME_RULE}", name=name)
+    raise Refused("bad_name", f"{name!r} is not a valid workspace name; a name is {NAME_RULE}", name=name)
 
 
 def volume_name(workspace_id: str, generation: int) -> str:
@@ -43,6 +43,6 @@ _VOLUME = re.compile(rf"ws-({_ID.pattern})-home-([1-9][0-9]{{0,8}})")
 
 
 def parse_volume_name(name: str) -> tuple[str, int] | None:
-    """(workspace_id, generation), or None for what is not ours."""
+    """Return (workspace_id, generation), or None if the volume is not Torpor's."""
     match = _VOLUME.fullmatch(name)
     return (match[1], int(match[2])) if match else None

@@ -1,7 +1,7 @@
-"""Which networks may a workspace not reach?
+"""Define the networks that workspaces may not reach.
 
-Private networks hold what trusts its neighbours: routers, printers, databases without a password, and the metadata services
-of clouds, which hand out credentials.
+Hosts in private networks often trust their neighbours: routers, printers, databases without a password, and the metadata
+services of clouds, which hand out credentials.
 """
 
 from collections.abc import Iterable
@@ -20,14 +20,14 @@ PRIVATE = (
     "fc00::/7",  # unique local addresses (RFC 4193)
 )
 METADATA = (
-    "100.100.100.200/32",  # Alibaba's; named although it lies in a private range, so that no workspace gets this address
-    "168.63.129.16/32",  # Azure's
+    "100.100.100.200/32",  # Alibaba; listed although it is in a private range, so that no workspace gets this address
+    "168.63.129.16/32",  # Azure
 )
 BLOCKED = (*PRIVATE, *METADATA)
 
 
 def parse_networks(text: str) -> tuple[str, ...]:
-    """Return the networks of a list with commas, each as address/length; ValueError says what is wrong with which."""
+    """Return the networks of a comma-separated list, each as address/length; raise ValueError for an invalid one."""
     return tuple(str(_parse(word)) for word in filter(None, map(str.strip, text.split(","))))
 
 
@@ -37,7 +37,7 @@ def _parse(word: str) -> Network:
     except ValueError:
         raise ValueError(_what_is_wrong(word)) from None
     if isinstance(network, IPv6Network) and network.network_address.ipv4_mapped is not None:
-        raise ValueError(f"{word!r} holds IPv4 addresses; write them as IPv4")
+        raise ValueError(f"{word!r} contains IPv4 addresses; write them as IPv4")
     if isinstance(network, IPv6Network) and network.network_address.scope_id is not None:
         raise ValueError(f"{word!r} names an interface; write the address alone")
     return network
@@ -47,7 +47,7 @@ def _what_is_wrong(word: str) -> str:
     try:
         whole = ip_network(word, strict=False)
     except ValueError:
-        return f"{word!r} is no network; write addresses or networks with commas between them, such as 10.1.2.3, 10.1.0.0/16"
+        return f"{word!r} is not a network; write addresses or networks separated by commas, for example 10.1.2.3, 10.1.0.0/16"
     return f"{word!r} is an address in {whole}; write {word.partition('/')[0]} for the address, {whole} for the network"
 
 
@@ -56,7 +56,7 @@ def of_version(version: int, networks: Iterable[str]) -> list[str]:
 
 
 def closed_by(address: str, *, blocked: Iterable[str], allowed: Iterable[str]) -> str | None:
-    """Return the blocked network that closes this address, or None where it is open. What is allowed wins."""
+    """Return the blocked network that contains this address, or None if it is open. Allowed networks take precedence."""
     seen: Address = ip_address(address)
     if isinstance(seen, IPv6Address) and seen.ipv4_mapped is not None:
         seen = seen.ipv4_mapped

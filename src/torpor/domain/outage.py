@@ -1,7 +1,7 @@
-"""What does a row say of a provider that cannot be reached?
+"""Record in a row that a provider cannot be reached.
 
-That is no error of the workspace, but its users are told: what cannot be reached, why, and since when. An outage that begins
-or ends is written once for each workspace that waits.
+An outage is not an error of the workspace, but its users see what cannot be reached, why, and since when. The begin and the end
+of an outage are written once for each workspace that waits.
 """
 
 from dataclasses import replace
@@ -19,7 +19,7 @@ def with_outage(seen: Workspace, outage: Outage, message: str, now: datetime) ->
 
 
 def without_outage(seen: Workspace, now: datetime) -> Workspace:
-    """An attempt got an answer from the provider: an outage is over."""
+    """An attempt got an answer from the provider: the outage has ended."""
     if seen.outage is None:
         return seen
     healthy = replace(seen.conditions.healthy, reason="Healthy", message="", last_transition_time=now)
@@ -27,10 +27,8 @@ def without_outage(seen: Workspace, now: datetime) -> Workspace:
 
 
 def runtime_is_out(workspace: Workspace, why: str, *, now: datetime, epoch: int) -> Change | None:
-    """The change when a look at the runtime fails; None where nothing waits for it, or the row says so already.
-
-    The next look that succeeds takes it back (`judge`).
-    """
+    """Return the change after a failed observation; None if the workspace does not wait for the runtime, or its row has the
+    outage already. The next successful observation removes it (`judge`)."""
     if not _waits(workspace) or workspace.conditions.healthy.outage is Outage.RUNTIME:
         return None
     out = with_outage(workspace, Outage.RUNTIME, f"the runtime cannot be reached: {why}", now)

@@ -1,9 +1,9 @@
-"""Which one step comes next?
+"""Decide the next step of one workspace.
 
-With nothing under way: the table of operations. With an operation under way, in this order: done as observed, finish it; the
-wish turned and a safe point is reached, turn; an error was found, give up; what it stands on has gone, let go; another
-controller began it, adopt it; `before_sleep` is to be run, run it; a report came in, take it; deadline passed, give up; retry
-due, call again; wait.
+Without an operation the table of operations decides. With an operation in progress the first match decides: it is observed as
+done, finish it; the wish changed and a safe point is reached, cancel it; an error was found, give up; its precondition no
+longer holds, drop it; another controller began it, adopt it; `before_sleep` is due, run it; a report arrived, process it; the
+deadline has passed, give up; a retry is due, call again; else wait.
 """
 
 from dataclasses import dataclass
@@ -29,6 +29,7 @@ from torpor.domain.records import (
     WorkspaceError,
 )
 from torpor.domain.states import Operation, Outage, Phase, Stage, Wish
+from torpor.domain.status import STATUS_OF_OPERATION
 from torpor.domain.transitions import DONE_WHEN, EXPECTS, NEXT_OPERATION, STANDS_ON, detailed_phase, may_cancel
 from torpor.domain.tuning import Tuning
 
@@ -37,21 +38,21 @@ from torpor.domain.tuning import Tuning
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """Nothing to do before `until` (or before something is seen to change)."""
+    """Wait until `until`, or until an observation changes."""
 
     until: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """Claim the operation. Nothing runs before that is committed."""
+    """Claim the operation. No effect runs before this is committed."""
 
     operation: Operation
 
 
 @dataclass(frozen=True, slots=True)
 class Adopt:
-    """Go on with an operation that another controller (or an earlier life of this one) began."""
+    """Continue an operation that another controller (or an earlier run of this one) began."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +64,12 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Proceed:
-    """`before_sleep` is over, or is not run after all: the stop itself comes next."""
+    """`before_sleep` has ended or is not needed: the stop comes next."""
 
 
 @dataclass(frozen=True, slots=True)
 class Await:
-    """The actuator said done: see it before `until`."""
+    """The actuator returned: the observation must confirm it before `until`."""
 
     until: datetime
     written_bytes: int | None = None
@@ -76,23 +77,23 @@ class Await:
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """The archive is proven: point at it. From here on ARCHIVING goes to its end."""
+    """The archive is verified: refer to it. From here on ARCHIVING cannot be canceled."""
 
     proved: ProvenArchive
 
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """End the effect in flight; what follows is decided when it has ended."""
+    """Cancel the running effect; the next step is decided after it has ended."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """The wish turned, or what the operation stood on has gone, and nothing is in flight: let the operation go.
+    """The wish changed or the precondition no longer holds, and no effect runs: drop the operation.
 
-    The next one is claimed in the same write, so that nobody sees a moment of rest in between.
+    The next one is claimed in the same write, so that no client sees a pause in between.
     """
 
     then: Operation
@@ -100,7 +101,7 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """It is done, as observed. The next one is claimed in the same write."""
+    """The operation is observed as done. The next one is claimed in the same write."""
 
     then: Operation
     written_bytes: int | None = None
@@ -108,7 +109,7 @@ class Finish:
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """This attempt failed; another one may begin at `at`."""
+    """This attempt failed; the next one may begin at `at`."""
 
     error: WorkspaceError
     at: datetime
@@ -121,12 +122,12 @@ class Again:
     """Claim the next attempt."""
 
     forgiven: bool
-    """A new wish came in between: the count of failures begins anew."""
+    """A new wish arrived since: the failures are counted from zero."""
 
 
 @dataclass(frozen=True, slots=True)
 class Postpone:
-    """The provider is out: try again at `at`, count nothing, move the deadline."""
+    """The provider cannot be reached: try again at `at`, count no failure, move the deadline."""
 
     at: datetime
     outage: Outage
@@ -142,7 +143,7 @@ class WaitForSpace:
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """The program ended by itself: it may be started again at `at`."""
+    """The program ended: it may be restarted at `at`."""
 
     at: datetime
     quick_ends: int
@@ -156,7 +157,7 @@ class GiveUp:
 
 @dataclass(frozen=True, slots=True)
 class Recover:
-    """Go on the way that was asked for: with a new generation that forgets the old expectation, or with the home as it is."""
+    """Execute the requested recovery: with a new generation, for which no home is expected, or with the home as it is."""
 
     request: Recovery
 
@@ -184,19 +185,17 @@ Step = (
 
 @dataclass(frozen=True, slots=True)
 class Circumstances:
-    """The circumstances of one look: handed in, so that the rules need neither clock nor dice."""
+    """The circumstances of one reconcile pass, as arguments, so that the rules need neither clock nor dice."""
 
     now: datetime
     epoch: int
-    knobs: Tuning
+    tuning: Tuning
     in_flight: bool = False
-    """An effect of this workspace is at work in this process."""
+    """An effect of this workspace runs in this process."""
     dice: float = 0.0
-    """0 to 1, for the jitter of a retry."""
+    """A random number from 0 to 1, for the jitter of a retry."""
     before_sleep: tuple[str, ...] = ()
     """The command that runs before an automatic stop of this workspace; empty: none."""
-    paused_s: float = 0.0
-    """For so long nobody could look, or the effect waited for its turn: no deadline ran meanwhile."""
     disk: Disk | None = None
     """Of the homes; None: not known."""
 
@@ -226,7 +225,7 @@ def _plan_next(workspace: Workspace, verdict: Verdict, look: Circumstances) -> S
 
 
 def _next_operation(workspace: Workspace, verdict: Verdict, look: Circumstances) -> Operation:
-    """What the table says; nothing while an error stands, or while there is no space for it."""
+    """The operation of the table; NONE while there is an error or too little disk space."""
     if verdict.error is not None and verdict.error.is_terminal:
         return Operation.NONE
     operation = NEXT_OPERATION[detailed_phase(workspace, verdict)][workspace.desired_state]
@@ -234,8 +233,8 @@ def _next_operation(workspace: Workspace, verdict: Verdict, look: Circumstances)
 
 
 def _shortage(operation: Operation, workspace: Workspace, verdict: Verdict, look: Circumstances) -> str | None:
-    """Why there is no space for this operation. All others need next to nothing, or free space."""
-    reserve_bytes = look.knobs.disk_reserve_bytes
+    """Why there is too little disk space for this operation. Only restores and starts need space."""
+    reserve_bytes = look.tuning.disk_reserve_bytes
     if operation is Operation.RESTORING:
         return shortage(look.disk, reserve_bytes, workspace.restore_bytes)
     if operation is Operation.STARTING and not verdict.container_present:
@@ -244,20 +243,20 @@ def _shortage(operation: Operation, workspace: Workspace, verdict: Verdict, look
 
 
 def _plan_in_progress(workspace: Workspace, verdict: Verdict, report: Report | None, look: Circumstances) -> Step:
-    operation, knobs, now = workspace.operation, look.knobs, look.now
+    operation, tuning, now = workspace.operation, look.tuning, look.now
     if DONE_WHEN[operation](workspace, verdict) and not look.in_flight:
         written_bytes = report.written_bytes if isinstance(report, EffectDone) else None
         return Finish(_next_operation(workspace, verdict, look), written_bytes)
     if may_cancel(workspace):
         if look.in_flight:
-            return Cancel(f"the wish is now {workspace.desired_state}")
+            return Cancel(f"the requested state is now {workspace.desired_state}")
         return Turn(_next_operation(workspace, verdict, look))
     if verdict.error is not None and verdict.error.is_terminal:
-        # Found by the judge while something else was under way: a home or a container that is not what it must be.
+        # The judge found an error of the home or the container during another operation.
         return Cancel(verdict.error.message) if look.in_flight else GiveUp(verdict.error, workspace.quick_ends)
     if not STANDS_ON[operation](workspace, verdict):
         if look.in_flight:
-            return Cancel(f"what {operation} stood on has gone")
+            return Cancel(f"the precondition of {operation} no longer holds")
         return Turn(_next_operation(workspace, verdict, look))
     if workspace.op_epoch != look.epoch and not look.in_flight:
         return Adopt()
@@ -269,17 +268,17 @@ def _plan_in_progress(workspace: Workspace, verdict: Verdict, report: Report | N
         case EffectFailed():
             return _plan_failure(workspace, report, look)
         case ProviderOutage(outage, message):
-            wait_s = backoff_s(1, base_s=knobs.retry_base_s, cap_s=knobs.retry_cap_s, dice=look.dice)
+            wait_s = backoff_s(1, base_s=tuning.retry_base_s, cap_s=tuning.retry_cap_s, dice=look.dice)
             return Postpone(now + timedelta(seconds=wait_s), outage, message)
         case StaleEpoch():
             return Adopt()
         case EffectDone(written_bytes):
-            return Await(now + timedelta(seconds=knobs.retry_base_s), written_bytes)
+            return Await(now + timedelta(seconds=tuning.retry_base_s), written_bytes)
         case None:
             pass
         case _:
             assert_never(report)
-    if workspace.deadline_at is not None and now >= workspace.deadline_at + timedelta(seconds=look.paused_s):
+    if workspace.deadline_at is not None and now >= workspace.deadline_at:
         timeout = _timeout(workspace, look)
         return Cancel(timeout.message) if look.in_flight else GiveUp(timeout, workspace.quick_ends)
     if look.in_flight:
@@ -288,22 +287,22 @@ def _plan_in_progress(workspace: Workspace, verdict: Verdict, report: Report | N
 
 
 def _plan_before_sleep(workspace: Workspace, verdict: Verdict, report: Report | None, look: Circumstances) -> Step:
-    """The command prevents no stop and counts as no failure, even when it fails or does not end in time."""
+    """The stop follows also if the command fails or does not end in time; that counts as no failure."""
     if isinstance(report, StaleEpoch):
         return Adopt()
-    is_late = workspace.deadline_at is not None and look.now >= workspace.deadline_at + timedelta(seconds=look.paused_s)
+    is_late = workspace.deadline_at is not None and look.now >= workspace.deadline_at
     if look.in_flight:
         return Cancel("before_sleep did not end in time") if is_late else Rest(until=workspace.deadline_at)
     is_to_run = report is None and not is_late and sleeps_by_itself(workspace) and verdict.container_ready
     if not is_to_run or not look.before_sleep:
         return Proceed()
-    return Run(BeforeSleep(look.before_sleep, look.knobs.before_sleep_s))
+    return Run(BeforeSleep(look.before_sleep, look.tuning.before_sleep_s))
 
 
 def _plan_stage(workspace: Workspace, verdict: Verdict, look: Circumstances) -> Step:
     is_about_to_act = workspace.stage in (Stage.CALL, Stage.BACKOFF)
     if is_about_to_act and _shortage(workspace.operation, workspace, verdict, look) is not None:
-        # Let go, so that no deadline passes and no attempt is counted while it waits for space.
+        # Drop the operation, so that no deadline passes and no attempt counts while it waits for space.
         return Turn(Operation.NONE)
     match workspace.stage:
         case Stage.CALL:
@@ -318,27 +317,27 @@ def _plan_stage(workspace: Workspace, verdict: Verdict, look: Circumstances) -> 
                 if verdict.ended is not None:
                     return _plan_program_end(workspace, verdict.ended, look)
                 if verdict.container_present:
-                    # A program may take its time until its port answers; only the deadline limits that.
+                    # Only the deadline limits the time until the port of a program answers.
                     return Rest(until=workspace.deadline_at)
             if workspace.due_at is None or look.now >= workspace.due_at:
-                disagrees = f"{workspace.operation} was carried out, and yet the observation still disagrees"
+                disagrees = f"{STATUS_OF_OPERATION[workspace.operation]} was executed, but the observation does not confirm it"
                 return _plan_failure(
                     workspace, EffectFailed(Reason.MISMATCH, disagrees, _expected_and_actual(workspace, verdict)), look
                 )
             return Rest(until=_earlier(workspace.due_at, workspace.deadline_at))
         case Stage.REST | Stage.BEFORE_SLEEP:
-            raise AssertionError("an operation under way has a stage, and what runs before it was planned already")
+            raise AssertionError("an operation in progress has a stage, and BEFORE_SLEEP is planned elsewhere")
         case _:
             assert_never(workspace.stage)
 
 
 def _is_forgiven(workspace: Workspace) -> bool:
-    """A new wish came since the last failure: the count begins anew."""
+    """A new wish arrived since the last failure: the failures are counted from zero."""
     return workspace.error is not None and workspace.error.wish_version < workspace.wish_version
 
 
 def _plan_failure(workspace: Workspace, broke: EffectFailed, look: Circumstances) -> Step:
-    knobs = look.knobs
+    tuning = look.tuning
     failures = 1 if _is_forgiven(workspace) else workspace.error_count + 1
     error = WorkspaceError(
         reason=broke.reason,
@@ -352,14 +351,14 @@ def _plan_failure(workspace: Workspace, broke: EffectFailed, look: Circumstances
     )
     if error.is_terminal:
         return GiveUp(error, workspace.quick_ends)
-    if failures > knobs.max_retries:
-        return GiveUp(_exceeded(error, knobs), workspace.quick_ends)
-    wait_s = backoff_s(failures, base_s=knobs.retry_base_s, cap_s=knobs.retry_cap_s, dice=look.dice)
+    if failures > tuning.max_retries:
+        return GiveUp(_exceeded(error, tuning), workspace.quick_ends)
+    wait_s = backoff_s(failures, base_s=tuning.retry_base_s, cap_s=tuning.retry_cap_s, dice=look.dice)
     return Retry(error, look.now + timedelta(seconds=wait_s), workspace.quick_ends, broke.wants_new_op_id)
 
 
 def _ended_while_wanted(workspace: Workspace, verdict: Verdict) -> bool:
-    """It ran, nobody stopped it, and its program ended. Counted once: after this the row's phase is no longer RUNNING."""
+    """It was running, no stop was requested, and its program ended. Counted once: then the row's phase is not RUNNING."""
     return (
         workspace.phase is Phase.RUNNING
         and verdict.phase is Phase.STANDBY
@@ -369,15 +368,15 @@ def _ended_while_wanted(workspace: Workspace, verdict: Verdict) -> bool:
 
 
 def _plan_program_end(workspace: Workspace, ended: ProgramExit, look: Circumstances) -> Step:
-    """A program that ends by itself is started again, with backoff; three quick ends in a row are an error."""
-    knobs = look.knobs
+    """A program that ends is restarted, with backoff; three quick ends in a row are an error."""
+    tuning = look.tuning
     ready_s = (look.now - workspace.phase_changed_at).total_seconds() if workspace.phase is Phase.RUNNING else 0.0
     before = 0 if _is_forgiven(workspace) else workspace.quick_ends
-    quick_ends = before + 1 if ready_s < knobs.quick_end_s else 0
+    quick_ends = before + 1 if ready_s < tuning.quick_end_s else 0
     error = WorkspaceError(
         reason=Reason.ACTION_FAILED,
-        message=f"the program ended by itself with exit code {ended.exit_code}",
-        is_terminal=quick_ends >= knobs.max_quick_ends,
+        message=f"the program ended with exit code {ended.exit_code}",
+        is_terminal=quick_ends >= tuning.max_quick_ends,
         operation=Operation.STARTING,
         error_count=quick_ends,
         occurred_at=look.now,
@@ -386,7 +385,9 @@ def _plan_program_end(workspace: Workspace, ended: ProgramExit, look: Circumstan
     )
     if error.is_terminal:
         return GiveUp(error, quick_ends)
-    wait_s = backoff_s(quick_ends, base_s=knobs.restart_base_s, cap_s=knobs.retry_cap_s, dice=look.dice) if quick_ends else 0.0
+    wait_s = (
+        backoff_s(quick_ends, base_s=tuning.restart_base_s, cap_s=tuning.retry_cap_s, dice=look.dice) if quick_ends else 0.0
+    )
     at = look.now + timedelta(seconds=wait_s)
     if workspace.operation is Operation.NONE:
         return Restart(at, quick_ends)
@@ -403,17 +404,17 @@ def _recovery_asked(workspace: Workspace, verdict: Verdict, error: WorkspaceErro
     return request if request.archive is not None or request.empty else None
 
 
-def _exceeded(error: WorkspaceError, knobs: Tuning) -> WorkspaceError:
+def _exceeded(error: WorkspaceError, tuning: Tuning) -> WorkspaceError:
     return WorkspaceError(
         reason=Reason.RETRY_EXCEEDED,
-        message=f"{error.operation} failed {error.error_count} times, the last time: {error.message}",
+        message=f"{STATUS_OF_OPERATION[error.operation]} failed {error.error_count} times, the last time: {error.message}",
         is_terminal=True,
         operation=error.operation,
         error_count=error.error_count,
         occurred_at=error.occurred_at,
         wish_version=error.wish_version,
         context={
-            "max_retries": knobs.max_retries,
+            "max_retries": tuning.max_retries,
             "last_reason": error.reason.value,
             "last_error": error.message,
             **error.context,
@@ -422,11 +423,11 @@ def _exceeded(error: WorkspaceError, knobs: Tuning) -> WorkspaceError:
 
 
 def _timeout(workspace: Workspace, look: Circumstances) -> WorkspaceError:
-    began = workspace.op_started_at or look.now
+    operation, began = workspace.operation, workspace.op_started_at or look.now
     elapsed_s = round((look.now - began).total_seconds(), 1)
     return WorkspaceError(
         reason=Reason.TIMEOUT,
-        message=f"{workspace.operation} made no progress for {look.knobs.timeouts_s[workspace.operation]:g} s",
+        message=f"{STATUS_OF_OPERATION[operation]} made no progress for {look.tuning.timeouts_s[operation]:g} s",
         is_terminal=True,
         operation=workspace.operation,
         error_count=workspace.error_count,

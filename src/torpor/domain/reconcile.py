@@ -1,9 +1,7 @@
-"""What happens to one workspace at one look?
+"""Decide one reconcile pass of one workspace: judge, plan, settle in one call."""
 
-judge, plan, settle: the pure middle of the loop, in one call.
-"""
-
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import timedelta
 
 from torpor.domain.judge import judge
 from torpor.domain.planner import Circumstances, Step, plan
@@ -26,8 +24,18 @@ def reconcile(
     new_op_id: str,
     report: Report | None = None,
     progress: Progress | None = None,
+    paused_s: float = 0.0,
 ) -> Decision:
+    """`paused_s`: time that must not count against the deadline (`control/deadline_credit.py`)."""
     verdict = judge(workspace, seen, look.now)
-    # What moves is not late, even if nobody looked for a while.
-    step = plan(with_progress(workspace, progress, look), verdict, report, look)
-    return Decision(verdict, step, settle(workspace, verdict, step, look, new_op_id=new_op_id, progress=progress))
+    credited = _with_credit(workspace, paused_s)
+    # Progress moves the deadline before the planner compares it with the clock: an effect that makes progress is not late.
+    step = plan(with_progress(credited, progress, look), verdict, report, look)
+    change = settle(credited, verdict, step, look, new_op_id=new_op_id, progress=progress, before=workspace)
+    return Decision(verdict, step, change)
+
+
+def _with_credit(workspace: Workspace, paused_s: float) -> Workspace:
+    if workspace.deadline_at is None or not paused_s:
+        return workspace
+    return replace(workspace, deadline_at=workspace.deadline_at + timedelta(seconds=paused_s))

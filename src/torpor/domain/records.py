@@ -1,6 +1,6 @@
-"""Which records travel between the steps of the loop?
+"""Define the records that pass between the steps of the reconcile loop.
 
-observe --Observation--> judge --Verdict--> plan --Step--> settle --Change--> store, then execute --Report--> the next look
+observe --Observation--> judge --Verdict--> plan --Step--> settle --Change--> store, then execute --Report--> the next pass
 """
 
 from collections.abc import Mapping
@@ -11,37 +11,37 @@ from typing import Any
 from torpor.domain.errors import Reason
 from torpor.domain.states import HealthStatus, ObservedStatus, Operation, Outage, Outcome, Phase, Stage, Wish, WishOrigin
 
-# ── what a provider shows ─────────────────────────────────────────────────────────────────────────────────────────────
+# ── observations ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """Written last on a volume, by the operation that filled it: this volume is whole."""
+    """Written to a volume at the end of the operation that filled it: this volume is whole."""
 
     workspace_id: str
     generation: int
     manifest_root: str
-    """Of the archive it was restored from; empty for a home that began empty."""
+    """Of the archive it was restored from; empty for a home that was created empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObservedVolume:
     generation: int
     marker: Marker | None
-    """None: it was never filled to the end, or its marker is damaged."""
+    """None: it was not filled completely, or its marker is damaged."""
     is_illegible: bool = False
-    """It is not known to be half-made, and its marker is missing or cannot be read: nothing discards it."""
+    """It is not known to be half-made, and its marker is missing or cannot be read: it is never discarded."""
     fault: str = field(default="", compare=False)
-    """Why there is no marker, with the name of the file: for people."""
+    """Why there is no marker, with the name of the file, for users."""
     home_at: str = field(default="", compare=False)
-    """Without a marker: the folder in which the home's files are, or should be: for people."""
+    """Without a marker: the folder where the files of the home are or should be, for users."""
     has_home: bool = True
-    """False: that folder is missing, or the volume is another workspace's."""
+    """False: that folder is missing, or the volume belongs to another workspace."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProgramExit:
-    """A program that ended by itself."""
+    """A program that ended without a request."""
 
     exit_code: int
     last_lines: str
@@ -54,14 +54,14 @@ class ObservedContainer:
     ready: bool
     """Its port answers."""
     ended: ProgramExit | None = None
-    """It is no longer running; what is left of it is not yet removed. Not a live container, so not *present*."""
+    """It no longer runs and is not removed yet. It is not live, so it does not count as present."""
     is_paused: bool = False
-    """Processes of it are paused, because the disk is almost full. `ready` is then as it was before."""
+    """Some of its processes are paused, because the disk is almost full. `ready` keeps its last value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What one look showed of one workspace."""
+    """The observed resources of one workspace."""
 
     volumes: frozenset[ObservedVolume] = frozenset()
     container: ObservedContainer | None = None
@@ -72,7 +72,7 @@ NOTHING_SEEN = Observation()
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What one look at a whole provider showed; a workspace that is not named in it has nothing there."""
+    """The observed resources of all workspaces at a provider; a workspace that is not listed has none."""
 
     seen: Mapping[str, Observation] = field(default_factory=dict)
 
@@ -80,12 +80,12 @@ class Survey:
         return self.seen.get(workspace_id, NOTHING_SEEN)
 
 
-# ── what the row says ─────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the row ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True, slots=True)
 class ArchiveKey:
-    """The place of one archive, a function of the row: `{workspace_id}/{op_id}`."""
+    """The key of an archive in the store, a function of the row: `{workspace_id}/{op_id}`."""
 
     workspace_id: str
     op_id: str
@@ -103,7 +103,7 @@ class ArchiveKey:
 
 @dataclass(frozen=True, slots=True)
 class Archive:
-    """The archive the row points at, and which state of the home it holds."""
+    """The archive that the row refers to, and the state of the home that it holds."""
 
     key: ArchiveKey
     generation: int
@@ -120,7 +120,7 @@ class WorkspaceCondition:
 
     @property
     def outage(self) -> Outage | None:
-        """Of `healthy`: what the workspace waits for and cannot be reached, since `last_transition_time`."""
+        """Of `healthy`: the provider that cannot be reached since `last_transition_time`."""
         return Outage(self.reason) if self.reason in OUTAGES else None
 
 
@@ -129,7 +129,7 @@ OUTAGES = frozenset(outage.value for outage in Outage)
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """What was seen, in the words that clients read."""
+    """The observation, in the form that clients get."""
 
     volume_ready: WorkspaceCondition
     archive_ready: WorkspaceCondition
@@ -144,12 +144,12 @@ NOT_OBSERVED = Conditions(
     healthy=WorkspaceCondition(True, "NotObserved"),
 )
 
-# The reason of `healthy` while nothing is in progress because the disk of the homes has too little free space for it.
+# The reason of `healthy` while the next operation waits for free space on the disk of the homes.
 DISK_LOW = "DiskLow"
 # The reason of `container_ready` while processes of the workspace are paused because the disk is almost full.
 PAUSED = "Paused"
 
-# How each condition is called where clients see it.
+# The names of the conditions in the JSON.
 CONDITION_NAMES = {
     "volume_ready": "storage.volume_ready",
     "archive_ready": "storage.archive_ready",
@@ -167,26 +167,26 @@ class WorkspaceError:
     error_count: int
     occurred_at: datetime
     wish_version: int
-    """A wish that came later clears it (but for DataLost and MarkerUnreadable)."""
+    """A later wish clears the error (except DataLost and MarkerUnreadable)."""
     context: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """A request to leave ERROR, stored by the service and carried out by the controller."""
+    """A request to leave ERROR, stored by the service and executed by the controller."""
 
     wish_version: int
     archive: Archive | None = None
-    """Go back to this older archive."""
+    """Continue with this older archive."""
     empty: bool = False
-    """Begin with an empty home."""
+    """Continue with an empty home."""
     accept: bool = False
-    """Accept the home that is there without a readable marker."""
+    """Continue with the home whose marker cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
 class HomeSize:
-    """What the home of one generation took on its disk."""
+    """The measured size on disk of the home of one generation."""
 
     generation: int
     size_bytes: int
@@ -195,7 +195,7 @@ class HomeSize:
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
-    """One row. The service writes the first part, the controller the second, and the database sees to it."""
+    """One row. The service writes the first part, the controller the second; the database enforces this."""
 
     id: str
     name: str
@@ -216,9 +216,9 @@ class Workspace:
 
     version: int
     epoch: int
-    """Rises whenever another controller takes the row, and goes with every effect: what an older one does is refused."""
+    """Rises when another controller takes the row. Every effect carries it, and providers refuse older epochs."""
     held_by: int | None
-    """The life of the controller that wrote last."""
+    """The member id (life) of the controller that wrote last."""
     phase: Phase
     phase_changed_at: datetime
     previous_phase: Phase | None
@@ -229,11 +229,11 @@ class Workspace:
     operation: Operation
     stage: Stage
     due_at: datetime | None
-    """What this means depends on the stage; at REST: not before this is a program that ended started again."""
+    """Its meaning depends on the stage; at REST: the earliest restart of a program that ended."""
     op_id: str | None
     op_attempt: int
     op_epoch: int
-    """Under which this attempt was opened; whoever takes the row adopts it before it acts."""
+    """The epoch in which this attempt was opened; a controller that takes the row adopts the attempt before it acts."""
     op_takeovers: int
     op_started_at: datetime | None
     deadline_at: datetime | None
@@ -242,27 +242,27 @@ class Workspace:
     generation: int
     revision: int
     home_seen: bool
-    """The marker of this generation was seen: from then on the volume is expected to be there."""
+    """The marker of this generation was observed: from then on the volume is expected."""
     archive: Archive | None
     error: WorkspaceError | None
     error_count: int
     quick_ends: int
 
     shares: Mapping[str, str] = field(default_factory=dict, hash=False)
-    """With whom it is shared: user name to `use` or `manage` (`torpor.domain.access`). Written by the service."""
+    """User name to `use` or `manage` (`torpor.domain.access`). Written by the service."""
     archive_home_bytes: int | None = None
-    """Of the home in its archive, unpacked; None: not read."""
+    """The unpacked size of the home in the archive; None: not loaded."""
     home_size: HomeSize | None = None
-    """As last measured; None: never."""
+    """The last measurement; None: never measured."""
     sleeps_at: datetime | None = None
-    """When it is stopped unless it is used again; None while that is not near (`domain.warning`). Written by the service."""
+    """When it is stopped unless it is used; None while that is not near (`domain/sleep_warning.py`). Written by the service."""
 
     before_sleep: tuple[str, ...] | None = None
     """The command that runs before an automatic stop; None: the template's, empty: none. Written by the service."""
 
     @property
     def is_archived(self) -> bool:
-        """The archive holds exactly the home as it is now."""
+        """The archive holds exactly the current state of the home."""
         return (
             self.archive is not None and self.archive.generation == self.generation and self.archive.revision == self.revision
         )
@@ -273,47 +273,47 @@ class Workspace:
 
     @property
     def attempts(self) -> int:
-        """At the operation under way, the present one included; a new op_id counts its own from 1."""
+        """The attempts of the operation in progress, including the current one; each op_id counts from 1."""
         return max(self.op_attempt, self.error_count)
 
     @property
     def outage(self) -> WorkspaceCondition | None:
-        """What it waits for and cannot be reached, why, and since when."""
+        """The outage that it waits for: what cannot be reached, why, and since when."""
         healthy = self.conditions.healthy
         return healthy if healthy.outage is not None else None
 
     @property
     def space_awaited(self) -> str | None:
-        """Why it is neither started nor restored: the disk of the homes has too little free space."""
+        """Why it is not started or restored: the disk of the homes has too little free space."""
         healthy = self.conditions.healthy
         return healthy.message if healthy.status and healthy.reason == DISK_LOW else None
 
     @property
     def is_paused(self) -> bool:
-        """It runs, and processes of it are paused, because the disk is almost full."""
+        """It runs, and some of its processes are paused, because the disk is almost full."""
         return self.conditions.container_ready.reason == PAUSED
 
     @property
     def disk_use(self) -> HomeSize | None:
-        """Of the home that is there now; None: not known yet, or there is none."""
+        """The size of the current home; None: not measured yet, or no home on disk."""
         size = self.home_size
         return size if size is not None and self.volume_present and size.generation == self.generation else None
 
     @property
     def disk_bytes(self) -> int | None:
-        """What it takes on the disk of the homes; None: not known yet."""
+        """Its size on the disk of the homes; None: not known yet."""
         if not self.volume_present and self.observed_at is not None:
             return 0
         return self.disk_use.size_bytes if self.disk_use is not None else None
 
     @property
     def restore_bytes(self) -> int:
-        """What its home takes once it is restored, as far as that is known."""
+        """The size of its home after a restore; 0 if not known."""
         return self.archive_home_bytes or 0
 
     @property
     def progress(self) -> int | None:
-        """In percent, while something is under way that can tell."""
+        """In percent, if the operation in progress reports it."""
         return min(100, self.progress_done * 100 // self.progress_total) if self.progress_total else None
 
     @property
@@ -329,7 +329,7 @@ class Workspace:
         return HealthStatus.OK if self.conditions.healthy.status else HealthStatus.ERROR
 
 
-# ── what the judge found ──────────────────────────────────────────────────────────────────────────────────────────────
+# ── the verdict ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,9 +337,9 @@ class Verdict:
     phase: Phase
     conditions: Conditions
     is_certain: bool
-    """False: something expected is gone for the first time. Nothing is begun before a second look agrees."""
+    """False: an expected resource is missing for the first time. No step is taken before a second observation."""
     error: WorkspaceError | None
-    """The error that stands, old or new."""
+    """The current error, old or new."""
     container_present: bool
     container_ready: bool
     volume_present: bool
@@ -348,20 +348,20 @@ class Verdict:
     home_present: bool
     """The volume of the row's generation, whole or not."""
     half_made: frozenset[int] = frozenset()
-    """Generations without their marker: never started, never archived."""
+    """Generations without a marker: they are never started or archived."""
     ended: ProgramExit | None = None
-    """The program of the row's revision ended by itself."""
+    """The program of the row's revision ended without a request."""
 
 
-# ── what an effect reported ───────────────────────────────────────────────────────────────────────────────────────────
+# ── reports of effects ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True, slots=True)
 class EffectDone:
-    """The actuator returned. That has finished nothing; the observation will."""
+    """The actuator returned. The operation is done only when the observation confirms it."""
 
     written_bytes: int | None = field(default=None, compare=False)
-    """To the home, where it was filled."""
+    """Written to the home by a restore."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,7 +370,9 @@ class ProvenArchive:
 
     archive: Archive
     size_bytes: int
+    """In the store."""
     home_bytes: int
+    files: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -385,7 +387,7 @@ class EffectFailed:
 
 @dataclass(frozen=True, slots=True)
 class ProviderOutage:
-    """The provider as a whole cannot be reached: that counts against nobody, and pauses deadlines."""
+    """The provider cannot be reached: this counts as no failure of the workspace, and pauses deadlines."""
 
     outage: Outage
     message: str
@@ -393,7 +395,7 @@ class ProviderOutage:
 
 @dataclass(frozen=True, slots=True)
 class StaleEpoch:
-    """The provider has seen a later epoch for this workspace, and refused."""
+    """The provider refused, because it knows a later epoch for this workspace."""
 
     seen: int
 
@@ -401,7 +403,7 @@ class StaleEpoch:
 Report = EffectDone | ProvenArchive | EffectFailed | ProviderOutage | StaleEpoch
 
 
-# ── what is to be written ─────────────────────────────────────────────────────────────────────────────────────────────
+# ── changes to write ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True, slots=True)
@@ -420,12 +422,12 @@ class AttemptClosed:
     reason: Reason | None = None
     message: str = ""
     done_bytes: int = 0
-    """Written: to the archive, once it is proven, or to the home. Other progress is not counted in bytes."""
+    """Written to the archive (if it is verified) or to the home. Other progress is not counted in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What one step writes, all or nothing, if the row still has `before.version` and the writer still lives."""
+    """What one step writes, in one transaction, if the row still has `before.version` and the writer is still a member."""
 
     before: Workspace
     after: Workspace

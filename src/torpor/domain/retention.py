@@ -1,7 +1,7 @@
-"""Which archives does nobody need any more, and why is each of the others kept?
+"""Decide which archives are removed, and why each of the others is kept.
 
-An archive that nobody refers to is an orphan. It is marked first and removed only when it has been one for the whole grace
-period; from the moment its removal has begun nothing may refer to it again.
+An archive that no workspace needs is an orphan. It is marked first, and removed after it was an orphan for the whole grace
+period. From the begin of its removal on, no row may refer to it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,21 +28,21 @@ class RetentionReason(StrEnum):
     SUPERSEDED = "superseded"
 
 
-# Every reason in words.
+# Each reason in words for users.
 WORDS: Mapping[RetentionReason, str] = {
     RetentionReason.GOING: "its removal has begun",
-    RetentionReason.UNDER_WAY: "an operation under way refers to it",
-    RetentionReason.OUT_OF_DATE: "the store holds archives of its workspace that the database does not know",
+    RetentionReason.UNDER_WAY: "an operation in progress uses it",
+    RetentionReason.OUT_OF_DATE: "the archive store has archives of its workspace that the database does not have",
     RetentionReason.PURGED: "its workspace was purged",
-    RetentionReason.IN_ERROR: "its workspace is in ERROR",
+    RetentionReason.IN_ERROR: "its workspace has an error",
     RetentionReason.EXPIRED: "its workspace was deleted too long ago to be undeleted",
     RetentionReason.CAN_BE_UNDELETED: "its workspace is deleted and can still be undeleted",
-    RetentionReason.POINTED_AT: "its workspace wakes from it",
-    RetentionReason.ASKED_FOR: "a recovery asked for it",
-    RetentionReason.MADE_LAST: "its workspace's last operation made it",
-    RetentionReason.LEFT_OVER: "an operation that has ended left it behind",
-    RetentionReason.RECENT: "it is among the last of its workspace",
-    RetentionReason.SUPERSEDED: "its workspace has enough newer ones",
+    RetentionReason.POINTED_AT: "its workspace is restored from it",
+    RetentionReason.ASKED_FOR: "a recovery requested it",
+    RetentionReason.MADE_LAST: "the last operation of its workspace wrote it",
+    RetentionReason.LEFT_OVER: "an operation that ended left it incomplete",
+    RetentionReason.RECENT: "it is one of the newest archives of its workspace",
+    RetentionReason.SUPERSEDED: "its workspace has enough newer archives",
 }
 
 IS_ORPHAN: Mapping[RetentionReason, bool] = {
@@ -66,15 +66,15 @@ class RetentionClass(StrEnum):
     GOES = "goes"
     KEPT = "kept"
     HELD = "held"
-    """Nobody could ever go back to it, and yet it does not go just now."""
+    """It cannot be restored (it was never verified), but it is not removed yet."""
 
 
 class OrphanMark(StrEnum):
-    """What an earlier look has written on an archive."""
+    """What an earlier collection recorded about an archive."""
 
     NONE = "none"
     STALE = "stale"
-    """An orphan once; what came since is not known."""
+    """It was an orphan; whether it was needed since is not known."""
     FRESH = "fresh"
     """An orphan, not yet for the whole grace period."""
     RIPE = "ripe"
@@ -85,14 +85,14 @@ class OrphanMark(StrEnum):
 class Action(StrEnum):
     KEEP = "keep"
     CLEAR = "clear"
-    """It was an orphan, and is none any more."""
+    """It is no longer an orphan: remove the mark."""
     MARK = "mark"
-    """An orphan from now on."""
+    """It is an orphan from now on."""
     WAIT = "wait"
     REMOVE = "remove"
 
 
-# What is to be done with it, by its fate and its mark. There is no way back from GOING: its object may be half gone.
+# The action by class and mark. GOING is final: the object may be partly removed.
 ACTION: Mapping[RetentionClass, Mapping[OrphanMark, Action]] = {
     RetentionClass.GOES: {
         OrphanMark.NONE: Action.MARK,
@@ -119,47 +119,47 @@ ACTION: Mapping[RetentionClass, Mapping[OrphanMark, Action]] = {
 MARKS = frozenset({Action.CLEAR, Action.MARK})
 
 MISSED_ROUNDS = 3
-"""After so many intervals without a collection nobody knows what marks are worth."""
+"""After this many intervals without a collection, marks are stale."""
 
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """How long what is kept."""
+    """How many archives are kept, and for how long."""
 
-    keep: int = 5
-    """So many of its last archives a workspace keeps in any case."""
-    grace: timedelta = timedelta(hours=2)
-    undelete_grace: timedelta = timedelta(days=7)
+    keep: int
+    """A workspace always keeps this many of its newest archives."""
+    grace: timedelta
+    undelete_grace: timedelta
 
 
 @dataclass(frozen=True, slots=True)
 class GcPolicy:
-    """What the collections of an installation go by."""
+    """The rules for the collections of an installation."""
 
-    retention: Retention = Retention()
-    every: timedelta = timedelta(hours=1)
+    retention: Retention
+    every: timedelta
 
 
 @dataclass(frozen=True, slots=True)
 class GcWorkspace:
-    """A workspace, as far as its archives are concerned."""
+    """The facts about a workspace that decide on its archives."""
 
     id: str
     name: str
     archive_key: str | None
     op_id: str | None
-    """Of what is under way, or was last."""
+    """Of the operation in progress, or of the last one."""
     under_way: frozenset[str]
     """The op_ids of operations that have not ended."""
     asked_for: str | None
-    """The key that a recovery asks for, or last asked for."""
+    """The key that a recovery requests, or that the last one requested."""
     is_in_error: bool
     deleted_at: datetime | None
     gone_at: datetime | None
-    """When neither container nor volume was left any more, if that is so now; an undelete comes before the next look."""
+    """Since when no container and no volume exists; None if one does. An undelete resets it before the next pass."""
     is_purged: bool
     is_out_of_date: bool = False
-    """The store holds archives of it that nobody can explain: the row may be from a backup, and older than they are."""
+    """The store has archives that the database does not have: the row may come from a backup that is older than they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,11 +170,11 @@ class GcArchive:
     op_id: str
     size_bytes: int | None
     proven_at: datetime | None
-    """None: never. An operation left it behind, and nobody can go back to it."""
+    """None: never. An operation left it incomplete, and it cannot be restored."""
     orphan_since: datetime | None = None
     removing_since: datetime | None = None
     is_there: bool = True
-    """False: the store's listing did not show it."""
+    """False: it was not in the listing of the store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,12 +183,12 @@ class ArchiveDecision:
     why: RetentionReason
     action: Action
     goes_at: datetime | None
-    """Not before this, as things stand; None for what is kept."""
+    """The earliest time of its removal; None if it is kept."""
 
 
 def are_marks_stale(last_ended_at: datetime | None, terms: GcPolicy, now: datetime) -> bool:
-    """Marks count while collections are regular. When the last one ended too long ago, or in the future, the database may have
-    been restored from a backup, or the clock set: what has come to refer to an archive meanwhile is not known."""
+    """Marks count while collections are regular. If the last one ended too long ago, or in the future, the database may have
+    been restored from a backup, or the clock was set: whether an archive was needed in between is not known."""
     longest = max(MISSED_ROUNDS * terms.every, terms.retention.grace)
     return last_ended_at is None or not now - longest <= last_ended_at <= now
 
@@ -196,7 +196,7 @@ def are_marks_stale(last_ended_at: datetime | None, terms: GcPolicy, now: dateti
 def decide(
     holder: GcWorkspace, archives: Sequence[GcArchive], retention: Retention, now: datetime, *, are_marks_stale: bool = False
 ) -> tuple[ArchiveDecision, ...]:
-    """One decision for each archive of this workspace."""
+    """Return one decision for each archive of this workspace."""
 
     def decided(archive: GcArchive) -> ArchiveDecision:
         reason = retention_reason(archive, holder, archives, retention, now)
@@ -218,7 +218,7 @@ def decide(
 def retention_reason(
     archive: GcArchive, holder: GcWorkspace, archives: Sequence[GcArchive], retention: Retention, now: datetime
 ) -> RetentionReason:
-    """The first reason that holds."""
+    """Return the first reason that applies."""
     if archive.removing_since is not None:
         return RetentionReason.GOING
     if holder.under_way and (archive.op_id in holder.under_way or archive.key == holder.archive_key):
@@ -243,14 +243,14 @@ def retention_reason(
 
 
 def _has_expired(holder: GcWorkspace, retention: Retention, now: datetime) -> bool:
-    """A deletion that is not over has not made its last archive yet, and one that was taken back is none any more."""
+    """A deletion in progress has not written its last archive yet, and an undeleted workspace does not expire."""
     if holder.deleted_at is None or holder.gone_at is None:
         return False
     return now - holder.gone_at > retention.undelete_grace
 
 
 def _newer(archive: GcArchive, archives: Sequence[GcArchive]) -> int:
-    """How many newer ones there really are: one that the store has lost takes nobody's place."""
+    """Count the newer archives that exist: one that the store has lost does not count."""
     others = [other for other in archives if other.is_there and other.removing_since is None]
     return sum(_age(other) > _age(archive) for other in others if other.proven_at is not None)
 

@@ -1,6 +1,6 @@
-"""What does a step write?
+"""Compute what a step writes: the whole row after the step.
 
-The row after the step, as a whole: a step that changes nothing writes nothing, and persistence contains no rule.
+A step without a change writes no row. The store contains no rules.
 """
 
 from dataclasses import dataclass, replace
@@ -51,18 +51,30 @@ class Progress:
 
 
 def settle(
-    workspace: Workspace, verdict: Verdict, step: Step, look: Circumstances, *, new_op_id: str, progress: Progress | None
+    workspace: Workspace,
+    verdict: Verdict,
+    step: Step,
+    look: Circumstances,
+    *,
+    new_op_id: str,
+    progress: Progress | None,
+    before: Workspace | None = None,
 ) -> Change | None:
-    """The change that this step makes to the row; None when there is nothing to write."""
-    if isinstance(step, Rest | Run | Cancel) and progress is None and _is_as_before(workspace, verdict, look):
+    """Return the change that this step makes to the row; None if there is none.
+
+    `before`: the row as it was read, if the deadline of `workspace` was moved since.
+    """
+    before = workspace if before is None else before
+    is_credited = before.deadline_at != workspace.deadline_at
+    if isinstance(step, Rest | Run | Cancel) and progress is None and not is_credited and _is_as_before(workspace, verdict):
         return None
     seen = with_progress(_as_judged(workspace, verdict, look), progress, look)
-    change = _apply(workspace, seen, step, look, new_op_id)
+    change = _apply(before, seen, step, look, new_op_id)
     return _if_anything_changed(change, look)
 
 
-def _is_as_before(workspace: Workspace, verdict: Verdict, look: Circumstances) -> bool:
-    """Nothing was seen that the row does not say already: by far the most frequent case, so it is told apart cheaply."""
+def _is_as_before(workspace: Workspace, verdict: Verdict) -> bool:
+    """The row already has everything that was observed. This is the most frequent case, so the check is cheap."""
     return (
         verdict.phase is workspace.phase
         and verdict.conditions == workspace.conditions
@@ -71,30 +83,27 @@ def _is_as_before(workspace: Workspace, verdict: Verdict, look: Circumstances) -
         and (workspace.home_seen or not verdict.volume_ready)
         and (verdict.error == workspace.error or workspace.operation is not Operation.NONE)
         and not (verdict.container_present and verdict.volume_ready and workspace.is_archived)
-        and not look.paused_s
     )
 
 
 def _as_judged(workspace: Workspace, verdict: Verdict, look: Circumstances) -> Workspace:
-    """The row with what the judge found, before the step."""
-    # A container that nobody ordered, on a home that the archive holds: it may be writing, so what the archive holds is past.
+    """The row with the verdict, before the step."""
+    # A container from outside runs on an archived home. It may write, so the archive no longer holds the current state.
     is_reopened = verdict.container_present and verdict.volume_ready and workspace.is_archived
-    has_run_long = (look.now - workspace.phase_changed_at).total_seconds() >= look.knobs.quick_end_s
+    has_run_long = (look.now - workspace.phase_changed_at).total_seconds() >= look.tuning.quick_end_s
     seen = replace(
         workspace,
         container_present=verdict.container_present,
         volume_present=verdict.volume_present,
         home_seen=workspace.home_seen or verdict.volume_ready,
         revision=workspace.revision + 1 if is_reopened else workspace.revision,
-        # However it ends: quick ends before a long run and after it are not in a row.
+        # Also after an error: quick ends before and after a long run are not in a row.
         quick_ends=0
         if workspace.phase is Phase.RUNNING and verdict.phase is not Phase.RUNNING and has_run_long
         else workspace.quick_ends,
     )
     if workspace.operation is not Operation.NONE:
-        if workspace.deadline_at is not None and look.paused_s:
-            seen = replace(seen, deadline_at=workspace.deadline_at + timedelta(seconds=look.paused_s))
-        # An error that is found under way is entered by GiveUp, together with operation = NONE, never before.
+        # An error found during an operation is written by GiveUp, together with operation = NONE, not before.
         conditions = verdict.conditions
         if verdict.error is not None and verdict.error.is_terminal:
             conditions = replace(conditions, healthy=workspace.conditions.healthy)
@@ -105,30 +114,30 @@ def _as_judged(workspace: Workspace, verdict: Verdict, look: Circumstances) -> W
     return replace(seen, error_count=0, quick_ends=0, due_at=None) if is_lifted else seen
 
 
-def _apply(workspace: Workspace, seen: Workspace, step: Step, look: Circumstances, new_op_id: str) -> Change:
+def _apply(before: Workspace, seen: Workspace, step: Step, look: Circumstances, new_op_id: str) -> Change:
     match step:
         case Rest() | Run() | Cancel():
-            return Change(workspace, seen)
+            return Change(before, seen)
         case Begin(operation):
-            return _opened(workspace, _begun(seen, operation, look, new_op_id), guarded=True)
+            return _opened(before, _begun(seen, operation, look, new_op_id), guarded=True)
         case Adopt():
-            return _opened(workspace, _adopted(seen, look), closed=_closed(seen, Outcome.ABANDONED))
+            return _opened(before, _adopted(seen, look), closed=_closed(seen, Outcome.ABANDONED))
         case Again(forgiven):
-            return _opened(workspace, _again(seen, look, forgiven=forgiven))
+            return _opened(before, _again(seen, look, forgiven=forgiven))
         case Proceed():
-            # Its deadline starts here: what ran before was no part of it.
-            return Change(workspace, replace(seen, stage=Stage.CALL, deadline_at=_deadline(seen.operation, look)))
+            # The deadline of the stop begins here, after `before_sleep`.
+            return Change(before, replace(seen, stage=Stage.CALL, deadline_at=_deadline(seen.operation, look)))
         case Await(until, written_bytes):
             awaiting = replace(_with_written(without_outage(seen, look.now), written_bytes), stage=Stage.SEE, due_at=until)
-            return Change(workspace, awaiting)
+            return Change(before, awaiting)
         case Store(proved):
             written = _with_written(without_outage(seen, look.now), proved.size_bytes)
             stored = replace(written, archive=proved.archive, deadline_at=_deadline(seen.operation, look))
-            return Change(workspace, stored, proved=proved, if_wish_unchanged=True)
+            return Change(before, stored, proved=proved, if_wish_unchanged=True)
         case Turn(then):
-            return _passed_on(workspace, seen, then, look, new_op_id, Outcome.TURNED)
+            return _passed_on(before, seen, then, look, new_op_id, Outcome.TURNED)
         case Finish(then, written_bytes):
-            return _passed_on(workspace, _with_written(seen, written_bytes), then, look, new_op_id, Outcome.DONE)
+            return _passed_on(before, _with_written(seen, written_bytes), then, look, new_op_id, Outcome.DONE)
         case Retry(error, at, quick_ends, wants_new_op_id):
             failed = replace(
                 without_outage(seen, look.now),
@@ -138,12 +147,12 @@ def _apply(workspace: Workspace, seen: Workspace, step: Step, look: Circumstance
                 error_count=seen.error_count if quick_ends > seen.quick_ends else error.error_count,
                 quick_ends=quick_ends,
                 op_id=new_op_id if wants_new_op_id else seen.op_id,
-                # A new op_id is a new row in the history: its attempts and its progress are counted from there.
+                # A new op_id is a new row in the history, with its own attempts and progress.
                 op_attempt=0 if wants_new_op_id else seen.op_attempt,
                 progress_done=0 if wants_new_op_id else seen.progress_done,
                 progress_total=None if wants_new_op_id else seen.progress_total,
             )
-            return Change(workspace, failed, closed=_failed(seen, error))
+            return Change(before, failed, closed=_failed(seen, error))
         case Postpone(at, outage, message):
             later = replace(
                 _postponed(seen, outage, message, look.now),
@@ -151,31 +160,31 @@ def _apply(workspace: Workspace, seen: Workspace, step: Step, look: Circumstance
                 due_at=at,
                 deadline_at=_deadline(seen.operation, look),
             )
-            return Change(workspace, later, closed=_closed(seen, Outcome.ABANDONED, message))
+            return Change(before, later, closed=_closed(seen, Outcome.ABANDONED, message))
         case WaitForSpace(message):
             low = replace(seen.conditions.healthy, reason=DISK_LOW, message=message)
-            return Change(workspace, replace(seen, conditions=replace(seen.conditions, healthy=low)))
+            return Change(before, replace(seen, conditions=replace(seen.conditions, healthy=low)))
         case Restart(at, quick_ends):
-            return Change(workspace, replace(seen, due_at=at, quick_ends=quick_ends))
+            return Change(before, replace(seen, due_at=at, quick_ends=quick_ends))
         case GiveUp(error, quick_ends):
-            return Change(workspace, _in_error(seen, error, look, quick_ends), closed=_failed(seen, error))
+            return Change(before, _in_error(seen, error, look, quick_ends), closed=_failed(seen, error))
         case Recover(request) if request.accept:
-            # Claimed in the same write: at rest the judge would find the same error again.
-            return _opened(workspace, _begun(_accepted(seen, look), Operation.ACCEPTING, look, new_op_id), guarded=True)
+            # Claimed in the same write: without an operation the judge would find the same error again.
+            return _opened(before, _begun(_accepted(seen, look), Operation.ACCEPTING, look, new_op_id), guarded=True)
         case Recover(request):
-            return Change(workspace, _recovered(seen, request, look))
+            return Change(before, _recovered(seen, request, look))
         case _:
             assert_never(step)
 
 
 def _passed_on(
-    workspace: Workspace, seen: Workspace, then: Operation, look: Circumstances, new_op_id: str, outcome: Outcome
+    before: Workspace, seen: Workspace, then: Operation, look: Circumstances, new_op_id: str, outcome: Outcome
 ) -> Change:
-    """One operation is over; the next, if any, is claimed."""
+    """One operation has ended; the next, if any, is claimed."""
     closed = _closed(seen, outcome)
     if then is Operation.NONE:
-        return Change(workspace, _let_go(seen, look.now), closed=closed, if_wish_unchanged=outcome is Outcome.DONE)
-    return _opened(workspace, _begun(_let_go(seen, look.now), then, look, new_op_id), closed=closed, guarded=True)
+        return Change(before, _let_go(seen, look.now), closed=closed, if_wish_unchanged=outcome is Outcome.DONE)
+    return _opened(before, _begun(_let_go(seen, look.now), then, look, new_op_id), closed=closed, guarded=True)
 
 
 def _begun(seen: Workspace, operation: Operation, look: Circumstances, op_id: str) -> Workspace:
@@ -199,9 +208,9 @@ def _begun(seen: Workspace, operation: Operation, look: Circumstances, op_id: st
 
 
 def _adopted(seen: Workspace, look: Circumstances) -> Workspace:
-    """The same operation in a new life. The deadline starts again, but not for ever."""
-    may_renew = seen.op_takeovers < look.knobs.max_retries
-    # What ran before the stop ended with its controller: it runs again in this attempt.
+    """The same operation, continued by another controller. The deadline starts again a limited number of times."""
+    may_renew = seen.op_takeovers < look.tuning.max_retries
+    # `before_sleep` ended with its controller: it runs again in this attempt.
     stage = Stage.BEFORE_SLEEP if seen.stage is Stage.BEFORE_SLEEP else Stage.CALL
     return replace(
         _with_fresh_home(seen, seen.operation),
@@ -231,14 +240,14 @@ def _again(seen: Workspace, look: Circumstances, *, forgiven: bool) -> Workspace
 
 
 def _with_fresh_home(seen: Workspace, operation: Operation) -> Workspace:
-    """Every attempt to fill a home takes a generation of its own."""
+    """Every attempt to fill a home has its own generation."""
     if operation not in MAKES_GENERATION:
         return seen
     return replace(seen, generation=seen.generation + 1, home_seen=False)
 
 
 def _let_go(seen: Workspace, now: datetime) -> Workspace:
-    """Nothing under way. op_id stays: it protects the archive of that name."""
+    """No operation in progress. op_id stays: it protects the archive with that name."""
     return replace(
         without_outage(seen, now),
         operation=Operation.NONE,
@@ -254,7 +263,7 @@ def _let_go(seen: Workspace, now: datetime) -> Workspace:
 
 
 def _in_error(seen: Workspace, error: WorkspaceError, look: Circumstances, quick_ends: int) -> Workspace:
-    # A deleted workspace keeps the phase DELETING; the error stands beside it, and nothing is begun again.
+    # A deleted workspace keeps the phase DELETING with its error, and no operation begins.
     phase = seen.phase if seen.deleted_at is not None else Phase.ERROR
     unhealthy = replace(seen.conditions.healthy, status=False, reason=error.reason.value, message=error.message)
     if seen.conditions.healthy.status:
@@ -278,7 +287,7 @@ def _recovered(seen: Workspace, request: Recovery, look: Circumstances) -> Works
 
 
 def _accepted(seen: Workspace, look: Circumstances) -> Workspace:
-    """The home is still expected: whatever becomes of the operation, no other home takes its place."""
+    """The home is still expected: also if the operation fails, no other home replaces it."""
     return _healthy(seen, Phase.STANDBY, look)
 
 
@@ -306,7 +315,7 @@ def _with_phase(workspace: Workspace, phase: Phase, now: datetime) -> Workspace:
 
 
 def with_progress(seen: Workspace, progress: Progress | None, look: Circumstances) -> Workspace:
-    """Progress is a new maximum for this op_id, and moves the deadline."""
+    """A new maximum of the progress for this op_id moves the deadline."""
     if progress is None or seen.operation is Operation.NONE or progress.done <= seen.progress_done:
         return seen
     return replace(
@@ -319,15 +328,15 @@ def with_progress(seen: Workspace, progress: Progress | None, look: Circumstance
 
 def _postponed(seen: Workspace, outage: Outage, message: str, now: datetime) -> Workspace:
     if outage is Outage.RUNTIME:
-        # The look that brought this report reached the runtime. One that does not says so itself (`domain/outage.py`).
+        # The observation of this pass reached the runtime. A failed observation is recorded by `domain/outage.py`.
         return without_outage(seen, now)
     counted = f"{message} ({seen.attempts} {'attempt' if seen.attempts == 1 else 'attempts'} so far)"
     return with_outage(seen, outage, counted, now)
 
 
 def _deadline(operation: Operation, look: Circumstances, stage: Stage = Stage.CALL) -> datetime:
-    before_s = look.knobs.before_sleep_s if stage is Stage.BEFORE_SLEEP else 0.0
-    return look.now + timedelta(seconds=before_s + look.knobs.timeouts_s[operation])
+    before_s = look.tuning.before_sleep_s if stage is Stage.BEFORE_SLEEP else 0.0
+    return look.now + timedelta(seconds=before_s + look.tuning.timeouts_s[operation])
 
 
 def _opened(before: Workspace, after: Workspace, *, closed: AttemptClosed | None = None, guarded: bool = False) -> Change:
@@ -337,14 +346,14 @@ def _opened(before: Workspace, after: Workspace, *, closed: AttemptClosed | None
 
 
 def _closed(seen: Workspace, outcome: Outcome, message: str = "") -> AttemptClosed | None:
-    """The end of the attempt under way, if one is: in BACKOFF it has ended already."""
+    """The end of the current attempt, if there is one: in BACKOFF it has already ended."""
     if seen.op_id is None or seen.stage not in (Stage.BEFORE_SLEEP, Stage.CALL, Stage.SEE):
         return None
     return AttemptClosed(seen.op_id, seen.op_attempt, outcome, message=message, done_bytes=_written_bytes(seen))
 
 
 def _with_written(seen: Workspace, written_bytes: int | None) -> Workspace:
-    """What was really written takes the place of the progress, which also counts what was read back."""
+    """The written bytes replace the progress, which also counts the bytes that were read back."""
     if written_bytes is None:
         return seen
     return replace(seen, progress_done=written_bytes, progress_total=written_bytes)
@@ -357,7 +366,7 @@ def _written_bytes(seen: Workspace) -> int:
         case Operation.ARCHIVING | Operation.CREATE_EMPTY_ARCHIVE:
             return seen.progress_done if seen.is_archived else 0
         case _:
-            return 0  # the progress of STARTING counts packages
+            return 0  # STARTING counts packages
 
 
 def _failed(seen: Workspace, error: WorkspaceError) -> AttemptClosed | None:

@@ -1,7 +1,7 @@
-"""Whose is this workspace?
+"""Map workspaces to shards, and shards to controllers.
 
-Workspaces are divided into shards by the last ten bits of their ids, and each shard belongs to one of the living controllers
-by rendezvous hashing: when one joins or leaves, only what is its own changes hands.
+The last ten bits of its id are the shard of a workspace. Rendezvous hashing assigns each shard to one of the live controllers:
+when a controller joins or leaves, only its own shards move.
 """
 
 from collections.abc import Collection
@@ -12,13 +12,13 @@ ALL_SHARDS = frozenset(range(SHARDS))
 
 
 def shard_of(workspace_id: str) -> int:
-    """As the database's column `shard` says."""
+    """The same as the column `shard` in the database."""
     return int(workspace_id[-3:], 16) & (SHARDS - 1)
 
 
 def shards_of(node_id: str, living: Collection[str]) -> frozenset[int]:
-    """The shards of this node, when these live."""
-    return frozenset(shard for shard in range(SHARDS) if _owner(shard, living) == node_id)
+    """Return the shards of this node, if these nodes are live."""
+    return frozenset(shard for shard in ALL_SHARDS if _owner(shard, living) == node_id)
 
 
 def _owner(shard: int, living: Collection[str]) -> str | None:

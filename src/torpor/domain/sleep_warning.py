@@ -1,7 +1,7 @@
 """Decide when users are warned that a workspace is going to be stopped because it is not in use.
 
-Five minutes ahead, or a third of the TTL if that is shorter. The database knows the same times (`warned_from`), so that only
-rows are read that may have to be warned; tests/control/test_sleep_warning.py compares the two.
+The warning comes five minutes before, or a third of the TTL if that is shorter. The database computes the same times
+(`warned_from`), so that only rows near their warning are read; tests/control/test_sleep_warning.py compares the two.
 """
 
 from datetime import datetime, timedelta
@@ -11,10 +11,10 @@ from torpor.domain.states import Phase
 
 LONGEST_WARNING_S = 300.0
 PART_OF_TTL = 1 / 3
-# A stop that moves by less is not worth an event.
+# A stop that moves by less than this causes no event.
 NO_NEWS_S = 5.0
-# Reasons to stay awake that end by themselves, at a time that is known. That the bus has forgotten something ends like this,
-# too: within the time of a warning it remembers more than one lease, so it knows every connection.
+# Reasons to stay awake that end at a known time. BUS_FORGOT is one of them: within the time of a warning the bus has recorded
+# more than one lease, so it knows every connection.
 ENDS_BY_TIME = frozenset({AwakeReason.HELD, AwakeReason.IDLE_TIMER, AwakeReason.USED_LATELY, AwakeReason.BUS_FORGOT})
 
 
@@ -32,13 +32,13 @@ def sleeps_at(facts: IdleFacts) -> datetime | None:
     ends = [reason.until for reason in reasons if reason.why in ENDS_BY_TIME and reason.until is not None]
     if len(ends) < len(reasons):
         return None
-    # Without a reason its time is up: a warning that was given stands, and a late one is better than none.
+    # Without a reason it is stopped now: a warning that was given stays, and a late warning is better than none.
     at = max(ends, default=workspace.sleeps_at or facts.now)
     return at if at - facts.now <= timedelta(seconds=warning_s(workspace.standby_ttl_s)) else None
 
 
 def is_news(known: datetime | None, found: datetime | None) -> bool:
-    """Return whether a warning is given, taken back or moved far enough to be told."""
+    """Return whether a warning is new, withdrawn, or moved far enough for an event."""
     if known is None or found is None:
         return known is not found
     return abs(found - known) >= timedelta(seconds=NO_NEWS_S)

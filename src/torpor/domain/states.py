@@ -1,13 +1,13 @@
-"""Which words describe a workspace?
+"""Define the enumerations that describe a workspace.
 
-The same words stand in the enums here, in the columns, in the JSON, in the metrics and in the log.
+The same values are used in the database, the JSON, the metrics and the log. `status.py` has the words for users.
 """
 
 from enum import StrEnum
 
 
 class Wish(StrEnum):
-    """What people wish (`desired_state`)."""
+    """The requested state (`desired_state`)."""
 
     RUNNING = "RUNNING"
     STANDBY = "STANDBY"
@@ -16,18 +16,18 @@ class Wish(StrEnum):
 
 
 class WishOrigin(StrEnum):
-    """Who asked for it (`wish_origin`)."""
+    """Who requested it (`wish_origin`)."""
 
     PERSON = "PERSON"
-    """Somebody said so, or a program in their name."""
+    """A user, or a program with a token of the user."""
     IDLE = "IDLE"
-    """Nobody had used it for long enough."""
+    """Torpor, because the workspace was not used."""
     WAKE = "WAKE"
-    """Somebody knocked at it."""
+    """Torpor, because the workspace was accessed (a knock)."""
 
 
 class Phase(StrEnum):
-    """What the observed conditions amount to."""
+    """The state that was observed."""
 
     PENDING = "PENDING"
     ARCHIVED = "ARCHIVED"
@@ -39,7 +39,7 @@ class Phase(StrEnum):
 
 
 class Operation(StrEnum):
-    """What is under way."""
+    """The operation in progress."""
 
     NONE = "NONE"
     PROVISIONING = "PROVISIONING"
@@ -53,7 +53,7 @@ class Operation(StrEnum):
 
 
 class Outcome(StrEnum):
-    """How one attempt at an operation ended, as the history tells it."""
+    """How one attempt of an operation ended, in the history."""
 
     DONE = "DONE"
     FAILED = "FAILED"
@@ -62,7 +62,7 @@ class Outcome(StrEnum):
 
 
 class ObservedStatus(StrEnum):
-    """What is really there, from container and volume alone, whatever the health."""
+    """The observed resources: container and volume, without errors."""
 
     PENDING = "PENDING"
     STANDBY = "STANDBY"
@@ -71,34 +71,34 @@ class ObservedStatus(StrEnum):
 
 
 class HealthStatus(StrEnum):
-    """Whether the controller may go on with it."""
+    """Whether the controller may continue."""
 
     OK = "OK"
     ERROR = "ERROR"
 
 
 class Outage(StrEnum):
-    """What a workspace waits for and cannot be reached: the reason of its condition `healthy` meanwhile."""
+    """The provider that a workspace waits for and that cannot be reached: the reason of its condition `healthy`."""
 
     ARCHIVE_STORE = "ArchiveStoreOut"
     RUNTIME = "RuntimeOut"
 
 
-# Neighbouring levels are one operation apart (and PENDING to STANDBY); a path never goes up and then down.
-# ERROR, DELETING and DELETED stand outside the order.
+# One operation leads to the next level (and from PENDING to STANDBY); a path never goes up and then down.
+# ERROR, DELETING and DELETED have no level.
 LEVEL = {Phase.PENDING: 0, Phase.ARCHIVED: 5, Phase.STANDBY: 10, Phase.RUNNING: 20}
 
 
 class Stage(StrEnum):
-    """How far the present attempt at an operation has come."""
+    """The progress of the current attempt of an operation."""
 
     REST = "REST"
-    """No operation is under way."""
+    """No operation is in progress."""
     BEFORE_SLEEP = "BEFORE_SLEEP"
-    """Its `before_sleep` command is to be run, or runs; nothing has been stopped yet."""
+    """The `before_sleep` command runs or runs next; nothing is stopped yet."""
     CALL = "CALL"
-    """Its actuator is to be called, or is at work."""
+    """The actuator runs or is called next."""
     SEE = "SEE"
-    """Its actuator said done; the observation must agree before `due_at`."""
+    """The actuator returned; the observation must confirm it before `due_at`."""
     BACKOFF = "BACKOFF"
-    """It failed; the next attempt begins at `due_at`."""
+    """The attempt failed; the next one begins at `due_at`."""

@@ -1,6 +1,6 @@
-"""Where does each operation lead, when is it done, and when may it turn round?
+"""Define the tables of operations: which one comes next, when it is done, and when it may be canceled.
 
-Tables with every cell filled; tests prove that they are total.
+Every cell is filled; tests prove that the tables are total.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,7 +11,7 @@ from torpor.domain.states import Operation, Phase, Stage, Wish
 
 
 class DetailedPhase(StrEnum):
-    """A phase, with what else decides the next operation."""
+    """A phase with the other facts that decide the next operation."""
 
     PENDING = "PENDING"
     ARCHIVED = "ARCHIVED"
@@ -37,7 +37,7 @@ def detailed_phase(workspace: Workspace, verdict: Verdict) -> DetailedPhase:
         case Phase.DELETING if verdict.volume_ready and not workspace.is_archived and not workspace.purge:
             return DetailedPhase.DELETING_UNSAVED
         case phase:
-            # By name: each phase has a standing of its own name, whose value says more.
+            # By name: each phase has a member with its name.
             return DetailedPhase[phase.name]
 
 
@@ -51,20 +51,20 @@ def _same(operation: Operation) -> Mapping[Wish, Operation]:
 
 _O = Operation
 
-# From where we stand and what is wished to the operation to begin.
+# The operation to begin, by detailed phase and requested state.
 NEXT_OPERATION: Mapping[DetailedPhase, Mapping[Wish, Operation]] = {
     DetailedPhase.PENDING: _row(
         ARCHIVED=_O.CREATE_EMPTY_ARCHIVE, STANDBY=_O.PROVISIONING, RUNNING=_O.PROVISIONING, DELETED=_O.DELETING
     ),
     DetailedPhase.ARCHIVED: _row(ARCHIVED=_O.NONE, STANDBY=_O.RESTORING, RUNNING=_O.RESTORING, DELETED=_O.DELETING),
-    # A container whose home is not whole must go first, whatever is wished; it came from outside or from before a loss.
+    # A container without a whole home is always stopped first; it was started from outside, or its home was lost.
     DetailedPhase.ADRIFT: _same(_O.STOPPING),
     DetailedPhase.STANDBY: _row(ARCHIVED=_O.ARCHIVING, STANDBY=_O.NONE, RUNNING=_O.STARTING, DELETED=_O.ARCHIVING),
     DetailedPhase.STANDBY_OCCUPIED: _row(ARCHIVED=_O.STOPPING, STANDBY=_O.STOPPING, RUNNING=_O.STARTING, DELETED=_O.STOPPING),
     DetailedPhase.RUNNING: _row(ARCHIVED=_O.STOPPING, STANDBY=_O.STOPPING, RUNNING=_O.NONE, DELETED=_O.STOPPING),
-    # A new wish or a recovery clears the error, and then the resources present decide.
+    # A new wish or a recovery clears the error; then the observed resources decide.
     DetailedPhase.ERROR: _same(_O.NONE),
-    # The other wishes cannot be held by a workspace with deleted_at; their cells say so by doing nothing.
+    # A workspace with deleted_at has the wish DELETED; the other cells are never used.
     DetailedPhase.DELETING_OCCUPIED: _row(ARCHIVED=_O.NONE, STANDBY=_O.NONE, RUNNING=_O.NONE, DELETED=_O.STOPPING),
     DetailedPhase.DELETING_UNSAVED: _row(ARCHIVED=_O.NONE, STANDBY=_O.NONE, RUNNING=_O.NONE, DELETED=_O.ARCHIVING),
     DetailedPhase.DELETING: _row(ARCHIVED=_O.NONE, STANDBY=_O.NONE, RUNNING=_O.NONE, DELETED=_O.DELETING),
@@ -72,14 +72,14 @@ NEXT_OPERATION: Mapping[DetailedPhase, Mapping[Wish, Operation]] = {
 }
 
 
-# Done means seen.
+# An operation is done when the observation shows it.
 DONE_WHEN: Mapping[Operation, Callable[[Workspace, Verdict], bool]] = {
     _O.NONE: lambda _workspace, _verdict: True,
     _O.PROVISIONING: lambda _workspace, verdict: verdict.volume_ready,
     _O.RESTORING: lambda _workspace, verdict: verdict.volume_ready,
     _O.ACCEPTING: lambda _workspace, verdict: verdict.volume_ready,
     _O.STARTING: lambda _workspace, verdict: verdict.volume_ready and verdict.container_ready,
-    # Not "not ready": a process that no longer answers may still be writing.
+    # Not "not ready": a process that does not answer may still write.
     _O.STOPPING: lambda _workspace, verdict: not verdict.container_present,
     _O.ARCHIVING: lambda workspace, verdict: workspace.is_archived and not verdict.home_present,
     _O.CREATE_EMPTY_ARCHIVE: lambda workspace, _verdict: workspace.is_archived,
@@ -87,7 +87,7 @@ DONE_WHEN: Mapping[Operation, Callable[[Workspace, Verdict], bool]] = {
 }
 
 
-# The same in words, for the error of an operation that was carried out and is not seen to be done.
+# The same as words, for the error of an operation that was executed but is not observed as done.
 EXPECTS: Mapping[Operation, Mapping[str, bool]] = {
     _O.NONE: {},
     _O.PROVISIONING: {"volume_ready": True},
@@ -105,21 +105,21 @@ def _home_is_lost(workspace: Workspace, verdict: Verdict) -> bool:
     return workspace.expects_volume and not verdict.volume_ready
 
 
-# What an operation must not go on without. It is begun only where it stands, and let go when that is seen to have gone: the
-# table of operations then decides anew. (A lost home is DataLost, which the judge finds; but it does not ask when deleted.)
+# The precondition of an operation. If it no longer holds, the operation is dropped and the table of operations decides again.
+# (The judge reports a lost home as DataLost, but not for a deleted workspace.)
 STANDS_ON: Mapping[Operation, Callable[[Workspace, Verdict], bool]] = {
     _O.NONE: lambda _workspace, _verdict: True,
     _O.PROVISIONING: lambda workspace, verdict: not _home_is_lost(workspace, verdict),
     _O.RESTORING: lambda workspace, verdict: workspace.archive is not None and not _home_is_lost(workspace, verdict),
     _O.ACCEPTING: lambda _workspace, verdict: verdict.home_present,
-    # A home is opened for writing under a revision that no archive holds yet.
+    # A start needs a revision that no archive holds.
     _O.STARTING: lambda workspace, verdict: verdict.volume_ready and not workspace.is_archived,
     _O.STOPPING: lambda _workspace, _verdict: True,
-    # Not under a process that may be writing, whoever started it.
+    # Not while a container runs, which may write.
     _O.ARCHIVING: lambda workspace, verdict: not verdict.container_present and (verdict.volume_ready or workspace.is_archived),
-    # The empty archive would cover a home that came late.
+    # Otherwise the empty archive would replace a home that appeared late.
     _O.CREATE_EMPTY_ARCHIVE: lambda workspace, verdict: not verdict.volume_ready and not workspace.expects_volume,
-    # A home that was out of sight when DELETING began, or reopened since, is not saved; after undelete nothing is removed.
+    # A home that was not observed when DELETING began, or was opened since, is not archived; after undelete nothing is removed.
     _O.DELETING: lambda workspace, verdict: (
         workspace.deleted_at is not None
         and (
@@ -133,7 +133,7 @@ STANDS_ON: Mapping[Operation, Callable[[Workspace, Verdict], bool]] = {
 
 
 class SafePoint(StrEnum):
-    """May an operation under way be turned for this wish?"""
+    """When an operation in progress may be canceled for a wish."""
 
     NEVER = "runs to its end"
     AT_ONCE = "at once"
@@ -144,12 +144,12 @@ class SafePoint(StrEnum):
 
 _T = SafePoint
 
-# The safe points. ARCHIVING serves the wish DELETED too (a deleted home is kept for undelete), unless it is purged.
+# The safe points. ARCHIVING also serves the wish DELETED (the archive is kept for undelete), unless the workspace is purged.
 TURNS: Mapping[Operation, Mapping[Wish, SafePoint]] = {
     _O.NONE: dict.fromkeys(Wish, _T.NEVER),
     _O.PROVISIONING: dict.fromkeys(Wish, _T.NEVER),
     _O.RESTORING: {Wish.RUNNING: _T.NEVER, Wish.STANDBY: _T.NEVER, Wish.ARCHIVED: _T.NEVER, Wish.DELETED: _T.AT_ONCE},
-    # A home that is deleted, too, is accepted first: then its last state can be archived.
+    # The home of a deleted workspace is accepted first, so that its last state can be archived.
     _O.ACCEPTING: {
         Wish.RUNNING: _T.NEVER,
         Wish.STANDBY: _T.NEVER,
@@ -157,7 +157,7 @@ TURNS: Mapping[Operation, Mapping[Wish, SafePoint]] = {
         Wish.DELETED: _T.UNTIL_ARCHIVED_IF_PURGED,
     },
     _O.STARTING: {Wish.RUNNING: _T.NEVER, Wish.STANDBY: _T.AT_ONCE, Wish.ARCHIVED: _T.AT_ONCE, Wish.DELETED: _T.AT_ONCE},
-    # As long as nothing was stopped, a workspace that is wished to run again goes on running.
+    # Until the stop itself begins, a new wish RUNNING keeps the workspace running.
     _O.STOPPING: {
         Wish.RUNNING: _T.DURING_BEFORE_SLEEP,
         Wish.STANDBY: _T.NEVER,
@@ -176,7 +176,7 @@ TURNS: Mapping[Operation, Mapping[Wish, SafePoint]] = {
 
 
 def may_cancel(workspace: Workspace) -> bool:
-    """Has the wish turned away from the operation under way, at a point where that is safe?"""
+    """Whether the wish no longer matches the operation in progress, at a point where it is safe to cancel."""
     match TURNS[workspace.operation][workspace.desired_state]:
         case SafePoint.NEVER:
             return False
@@ -190,5 +190,5 @@ def may_cancel(workspace: Workspace) -> bool:
             return workspace.purge and not workspace.is_archived
 
 
-# Operations whose every attempt fills a volume of its own, so that a late writer of an earlier one touches nothing that lives.
+# Operations whose attempts each fill a new volume, so that a late writer of an earlier attempt does not touch the current one.
 MAKES_GENERATION = frozenset({_O.PROVISIONING, _O.RESTORING})

@@ -1,37 +1,35 @@
-"""Which numbers do the rules need?"""
+"""Hold the timeouts, retry counts and limits that the rules use."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from torpor.domain.before_sleep import BEFORE_SLEEP_S
 from torpor.domain.states import Operation
 
-# Seconds without progress after which an operation is given up.
-TIMEOUTS_S: Mapping[Operation, float] = {
-    Operation.PROVISIONING: 300,
-    Operation.RESTORING: 1800,
-    Operation.ACCEPTING: 300,
-    Operation.STARTING: 300,
-    Operation.STOPPING: 300,
-    Operation.ARCHIVING: 1800,
-    Operation.CREATE_EMPTY_ARCHIVE: 300,
-    Operation.DELETING: 300,
-}
+
+@dataclass(frozen=True, slots=True)
+class Intervals:
+    """How often the controller reconciles."""
+
+    idle_s: float
+    """Between two full resyncs."""
+    active_s: float
+    """Between two passes over workspaces with an operation in progress."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    timeouts_s: Mapping[Operation, float] = field(default_factory=lambda: TIMEOUTS_S)
-    max_retries: int = 3
-    retry_base_s: float = 30
+    timeouts_s: Mapping[Operation, float]
+    """Without progress for this long an operation fails."""
+    max_retries: int
+    retry_base_s: float
     """Before the first retry; it doubles with each."""
-    retry_cap_s: float = 300
+    retry_cap_s: float
+    disk_reserve_bytes: int
+    """Below so much free space no workspace is started or restored; 0: no such check."""
+    before_sleep_s: float
+    """How long a `before_sleep` command may take. The deadline of STOPPING begins after it."""
     restart_base_s: float = 2
     """Before a program that ended quickly is started again; it doubles with each quick end."""
     quick_end_s: float = 60
-    """An end after at least this long of being ready starts the count of quick ends anew."""
+    """An end after at least this time in RUNNING resets the count of quick ends."""
     max_quick_ends: int = 3
-    disk_reserve_bytes: int = 0
-    """Below so much free space no workspace is started or restored; 0: that is not asked."""
-    before_sleep_s: float = BEFORE_SLEEP_S
-    """How long a `before_sleep` command may take. The deadline of STOPPING begins after it."""

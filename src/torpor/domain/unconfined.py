@@ -9,7 +9,7 @@ ONE_USER = (
     "Workspaces are not confined from each other, so this installation is for one user;"
     " --unconfined (setting `unconfined`) accepts several."
 )
-SEVERAL_USERS = "Workspaces are not confined from each other; several users are accepted all the same (setting `unconfined`)."
+SEVERAL_USERS = "Workspaces are not confined from each other; several users are accepted (setting `unconfined`)."
 WHY = "workspaces here are not confined, so users are not protected from each other's programs."
 
 
@@ -39,7 +39,7 @@ class ControllerConfinement:
 
     @property
     def summary(self) -> str:
-        """What the missing confinement means for users; empty when nothing is missing."""
+        """What the missing confinement means for users; empty if none is missing."""
         if not self.missing:
             return ""
         return SEVERAL_USERS if self.is_accepted else ONE_USER
@@ -49,13 +49,15 @@ CONFINED = ControllerConfinement()
 
 
 def admit_user(users: int, controllers: Iterable[ControllerConfinement], *, failed: str) -> None:
-    """Return when this many users may sign in; Refused `unconfined` for an administrator. `failed`: what did not happen."""
+    """Return if this many users may sign in; else raise Refused `unconfined`, for an administrator. `failed`: what did not
+    happen."""
     if missing := _too_few_protections(users, controllers):
         raise _refused(f"{failed}: {WHY}", missing)
 
 
 def admit_sign_in(users: int, controllers: Iterable[ControllerConfinement]) -> None:
-    """Return when this many users may sign in; Refused `unconfined` for a person who must not learn what is missing."""
+    """Return if this many users may sign in; else raise Refused `unconfined`, without the missing protections, which only an
+    administrator may know."""
     if _too_few_protections(users, controllers):
         raise Refused(
             "unconfined",
@@ -65,13 +67,13 @@ def admit_sign_in(users: int, controllers: Iterable[ControllerConfinement]) -> N
 
 
 def admit_controller(users: int, controller: ControllerConfinement) -> None:
-    """Return when a controller with this confinement may run workspaces for this many users; Refused `unconfined`."""
+    """Return if a controller with this confinement may run workspaces for this many users; else raise Refused `unconfined`."""
     if missing := _too_few_protections(users, (controller,)):
         raise _refused(f"Torpor does not start: {users} users can sign in, and {WHY}", missing)
 
 
 def port_warnings(controllers: Iterable[ControllerConfinement]) -> tuple[str, ...]:
-    """What a user who brings a program should know; a workspace may start at any of these controllers."""
+    """Return the warnings for users who bring their own program; a workspace may start at any of these controllers."""
     return tuple(dict.fromkeys(one.port_warning for one in controllers if one.port_warning))
 
 
@@ -94,6 +96,6 @@ def _refused(what: str, missing: tuple[MissingProtection, ...]) -> Refused:
 
 
 def _remedies(missing: tuple[MissingProtection, ...]) -> list[str]:
-    """Each once, and none that another one begins with: a command that installs more packages includes it."""
+    """Each once, without those that are the begin of another one: a command that installs more packages includes it."""
     every = dict.fromkeys(one.remedy for one in missing if one.remedy)
     return [remedy for remedy in every if not any(other != remedy and other.startswith(remedy) for other in every)]

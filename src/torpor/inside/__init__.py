@@ -1,1 +1,1 @@
-"""What runs inside a workspace? Standard library only: it is mounted there and started by file path."""
+"""The programs that run inside a workspace. Standard library only; they are mounted there and started by path."""

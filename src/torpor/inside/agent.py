@@ -1,30 +1,30 @@
-"""What stands inside a workspace's container between its program and Torpor?
+"""Supervise a workspace's program inside its container, and connect it with Torpor.
 
-Run by a bare interpreter (`start`), so it imports the standard library only. Torpor hands it three listening Unix sockets (as
-inherited file descriptors: nothing of Torpor's has to be mounted inside) and, on standard input, one line of JSON
-(`AgentOptions`). Standard input stays open as the leash: `stop SECONDS` asks for an orderly end, and its end of file means that
-Torpor is gone, whereupon everything here ends at once.
+Run by a bare interpreter (`start`), so it imports the standard library only. Torpor passes three listening Unix sockets as
+inherited file descriptors, so that no folder of Torpor has to be mounted inside, and one line of JSON on standard input
+(`AgentOptions`). Standard input stays open: `stop SECONDS` asks for an orderly stop, and its end of file means that Torpor has
+ended, and then everything here ends at once.
 
-- The program has begun before this is loaded (`program`); it ends with the program's exit code when that ends by itself.
-- *bridge*: each connection is spliced to the program's port on loopback, or to the Unix socket that it listens on instead.
-- *ports*: each connection begins with a line that names a port, and is spliced to that port of this container's loopback.
+- The program starts before this module is loaded (`program`). If it ends by itself, the agent ends with its exit code.
+- *bridge*: each connection is joined to the program's port on loopback, or to its Unix socket.
+- *ports*: each connection begins with a line that names a port, and is joined to that port of this container's loopback.
 - *control*: each connection carries one request in frames (one byte of kind, four of length, then the payload):
 
       to the agent      R  the request, JSON: {"do": "probe", "within_s": 0}, {"do": "shell", "terminal": [80, 24]} or
-                           {"do": "execute", "argv": [...]}, with "terminal" where the command wants one
-                        I  bytes for the command's standard input, where an empty one is its end of file; or typed ones
+                           {"do": "execute", "argv": [...]}, with "terminal" if the command wants one
+                        I  bytes for the command's standard input, where an empty frame is its end of file; or typed keys
                         S  the terminal's new size, as decimal text: columns, a space, rows
                         K  a signal for the command and its process group, by its name without SIG
-      from the agent    Y, N  the program takes a connection, or does not (probe)
+      from the agent    Y, N  the program accepts a connection, or does not (probe)
                         O, E  bytes of standard output (or of the terminal), of standard error
-                        T  how many of the input's bytes the command or the terminal has taken, as decimal text
+                        T  how many bytes of input the command or the terminal has taken, as decimal text
                         X  the exit code, as decimal text
 
-  A caller that hangs up ends its command, and hangs up its shell. A caller sends at most WINDOW bytes of input that were not
-  yet taken, so that signals, a new size and its end are never held up by what a program does not read. What a command writes is
-  read only as fast as the caller reads it.
-  (The terminal in a browser tab is a program of its own, `terminal.py`, and reached by the bridge.)
-- It is process 1 of its namespace where it has one, and then reaps whatever is orphaned there.
+  When a caller disconnects, its command is killed and its shell gets SIGHUP. A caller sends at most WINDOW bytes of input that
+  were not taken yet, so that unread input never delays signals, a new size or the end. The output of a command is read only as
+  fast as the caller reads it.
+  (The terminal in a browser tab is another program, `terminal.py`, which is reached through the bridge.)
+- In a PID namespace the agent is process 1 and reaps orphans.
 """
 
 import asyncio
@@ -50,22 +50,22 @@ YES, NO, OUTPUT, ERRORS, TAKEN, EXIT = b"Y", b"N", b"O", b"E", b"T", b"X"
 
 LARGEST_FRAME = 1 << 20
 WINDOW = 1 << 16
-"""How much input may be sent ahead of the program that reads it."""
+"""How much input may be sent before the program reads it."""
 PROBE_S = 1.0
 LOOK_S = 0.005
-"""How often it is tried whether a program that has just begun listens by now."""
+"""How often to check whether a new program listens."""
 NAMED_WITHIN_S = 10.0
-"""How long whoever connects to *ports* may take to name one."""
+"""How long a client of *ports* may take to name a port."""
 STRAGGLERS_S = 1.0
-"""How long the rest of the tree may take once the program itself has ended on request: a shell at a terminal ignores TERM."""
+"""How long the rest of the tree may run after the program has ended on request: a shell at a terminal ignores TERM."""
 AFTER_EXIT_S = 0.2
-"""How long a command's output is still read after its end: what it left behind may hold the pipe for ever."""
+"""How long a command's output is still read after its end: a process it left behind may hold the pipe open without end."""
 AFTER_EXIT_BYTES = 1 << 20
-"""How much output is still read after a command's end: as much as a pipe holds. What it left behind may write for ever."""
+"""How much output is still read after a command's end: the size of a pipe. A process it left behind may write without end."""
 HANG_UP_S = 5.0
-"""How long a shell has to end after it was hung up."""
+"""How long a shell may take to end after SIGHUP."""
 
-# Torpor may have been started with these ignored, and a command would inherit that: Ctrl-C would end nothing.
+# Torpor may have been started with these signals ignored. A command would inherit that, and Ctrl-C would not work.
 SIGNALS_OF_A_COMMAND = (
     signal.SIGHUP,
     signal.SIGINT,
@@ -75,9 +75,9 @@ SIGNALS_OF_A_COMMAND = (
     signal.SIGTTIN,
     signal.SIGTTOU,
 )
-# Meant for the program of the template, not for what a person starts beside it: that one has the port already.
+# For the template's program only: a shell must not get its port.
 NOT_FOR_A_SHELL = frozenset({"PORT", "PYTHONPATH"})
-# Of the template's program alone: with it, a Python that a command starts would import Torpor's packages.
+# For the template's program only: with it, a Python that a command starts would import Torpor's packages.
 NOT_FOR_A_COMMAND = frozenset({"PYTHONPATH"})
 OF_A_TERMINAL = {"TERM": "xterm-256color", "COLORTERM": "truecolor"}
 SENDABLE = frozenset({"HUP", "INT", "QUIT", "TERM", "KILL", "USR1", "USR2", "STOP", "CONT", "TSTP", "WINCH"})
@@ -95,7 +95,7 @@ def frame(kind: bytes, payload: bytes = b"") -> bytes:
 
 
 async def read_frame(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
-    """The next frame; IncompleteReadError when the other side hung up."""
+    """The next frame; raises IncompleteReadError when the other side has disconnected."""
     head = await reader.readexactly(5)
     length = int.from_bytes(head[1:], "big")
     if length > LARGEST_FRAME:
@@ -107,7 +107,7 @@ async def read_frame(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
 
 
 class ChildProcesses:
-    """Every process started here, and every orphan that falls to us."""
+    """All processes started here, and all adopted orphans."""
 
     def __init__(self, begun: StartedProgram) -> None:
         self._orders = begun.orders
@@ -115,30 +115,30 @@ class ChildProcesses:
         self._known: dict[int, tuple[subprocess.Popen[bytes], asyncio.Future[int]]] = {}
 
     def start(self, argv: tuple[str, ...]) -> tuple[subprocess.Popen[bytes], "asyncio.Future[int]"]:
-        """A command with a pipe for each of its streams."""
+        """Start a command with a pipe for each of its streams."""
         environment = self._environment(NOT_FOR_A_COMMAND)
         streams = (subprocess.PIPE, subprocess.PIPE)
         process = start(argv, self._orders.home, environment, streams, self._before_command)
         return process, self.adopt(process)
 
     def start_at(self, terminal: int, argv: tuple[str, ...]) -> tuple[subprocess.Popen[bytes], "asyncio.Future[int]"]:
-        """A command whose terminal this is."""
+        """Start a command on this terminal."""
         environment = {**self._environment(NOT_FOR_A_COMMAND), **OF_A_TERMINAL}
         process = start(argv, self._orders.home, environment, (terminal, terminal), self._before_shell)
         return process, self.adopt(process)
 
     def adopt(self, process: subprocess.Popen[bytes]) -> "asyncio.Future[int]":
-        """From here on its end is told."""
+        """A future with the exit code of the process."""
         ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._known[process.pid] = (process, ended)
         return ended
 
     def start_shell(self, terminal: int) -> tuple[subprocess.Popen[bytes], "asyncio.Future[int]"]:
-        """A login shell whose terminal this is."""
+        """Start a login shell on this terminal."""
         kept = self._environment(NOT_FOR_A_SHELL)
         shell = find_shell(kept)
         environment = {**kept, "SHELL": shell, **OF_A_TERMINAL}
-        # The dash is how login(1) tells any shell, whatever its options, that it is a login shell.
+        # The leading dash marks a login shell for every shell, as login(1) does.
         argv = (f"-{os.path.basename(shell)}",)  # noqa: PTH119
         process = start(argv, self._orders.home, environment, (terminal, terminal), self._before_shell, executable=shell)
         return process, self.adopt(process)
@@ -153,7 +153,7 @@ class ChildProcesses:
 
     def _before_shell(self) -> None:
         self._before_command()
-        # The terminal of the session that was just begun: without it there is no job control, and no Ctrl-C.
+        # Take the controlling terminal of the new session: without it there is no job control and no Ctrl-C.
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
     def reap(self) -> None:
@@ -168,7 +168,7 @@ class ChildProcesses:
             code = code if code >= 0 else 128 - code
             if known := self._known.pop(pid, None):
                 process, ended = known
-                process.returncode = code  # Popen must not wait for a number that may be another's by now
+                process.returncode = code  # Popen must not wait for a pid that may belong to another process by now
                 if not ended.done():
                     ended.set_result(code)
 
@@ -181,7 +181,7 @@ class ChildProcesses:
         return True
 
     def signal_all(self, number: int) -> None:
-        """To the whole tree, sessions of their own included."""
+        """Signal the whole tree, including other sessions."""
         if self._orders.alone:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(-1, number)
@@ -192,13 +192,14 @@ class ChildProcesses:
 
 
 def find_shell(environment: dict[str, str]) -> str:
-    """The workspace's own shell, else whatever there is."""
+    """The workspace's own shell, else the first that exists."""
     wanted = (environment.get("SHELL", ""), "/bin/bash", "/bin/sh")
     return next((shell for shell in wanted if os.path.isabs(shell) and os.access(shell, os.X_OK)), "/bin/sh")  # noqa: PTH117
 
 
 def signal_session(leader: int, number: int) -> None:
-    """Tell every process of a session; who does not want to hear of it ignores it (nohup) or left it (setsid)."""
+    """Signal every process of a session. A process that must survive ignores the signal (nohup) or has its own session
+    (setsid)."""
     for entry in os.listdir("/proc"):  # noqa: PTH208
         if entry.isdigit():
             with contextlib.suppress(OSError):
@@ -207,7 +208,8 @@ def signal_session(leader: int, number: int) -> None:
 
 
 def descendants(root: int) -> list[int]:
-    """Where there is no PID namespace: orphans fall to the agent (subreaper), so the tree below it is the whole container."""
+    """All processes of the container if there is no PID namespace: the agent adopts orphans (subreaper), so the tree is
+    complete."""
     parents: dict[int, list[int]] = {}
     for entry in os.listdir("/proc"):  # noqa: PTH208
         if entry.isdigit():
@@ -227,7 +229,7 @@ def descendants(root: int) -> list[int]:
 
 
 async def answers(target: Target, within_s: float) -> bool:
-    """Whether the program takes a connection, as soon as it does so or the time is up."""
+    """Whether the program accepts a connection, as soon as it does or when the time is up."""
     loop = asyncio.get_running_loop()
     end = loop.time() + within_s
     while (connection := await connect_to_program(target)) is None:
@@ -239,7 +241,7 @@ async def answers(target: Target, within_s: float) -> bool:
 
 
 def addresses(target: Target) -> Iterator[tuple[socket.AddressFamily, tuple[str, int] | str]]:
-    """On loopback, whichever of its two addresses the program listens on; or the socket."""
+    """Both loopback addresses, because the program may listen on either; or the socket."""
     if isinstance(target, str):
         yield socket.AF_UNIX, target
     else:
@@ -255,7 +257,7 @@ async def connect_to_program(target: Target) -> socket.socket | None:
         except OSError:
             continue
         try:
-            # Not wait_for: it forgets that it was cancelled when a refusal comes at the same moment.
+            # Not wait_for: it loses a cancellation that comes together with a refused connection.
             async with asyncio.timeout(PROBE_S):
                 await loop.sock_connect(connection, address)
         except (TimeoutError, OSError):
@@ -269,7 +271,7 @@ async def connect_to_program(target: Target) -> socket.socket | None:
 
 
 async def splice_to_any(incoming: socket.socket, bridge: Bridge, *, own_network: bool) -> None:
-    """The first line names the port; what follows it is for whoever listens there."""
+    """The first line names the port; the bytes after it are for the program that listens there."""
     try:
         async with asyncio.timeout(NAMED_WITHIN_S):
             port, early = await read_port(incoming)
@@ -287,19 +289,19 @@ async def read_port(incoming: socket.socket) -> tuple[int, bytes]:
     read = b""
     while b"\n" not in read:
         if len(read) > len("65535"):
-            raise ValueError("no port was named")
+            raise ValueError("no port was given")
         data = await loop.sock_recv(incoming, CHUNK)
         if not data:
-            raise ValueError("it hung up before it named a port")
+            raise ValueError("the connection was closed before a port was given")
         read += data
     line, _, rest = read.partition(b"\n")
     if not (line.isdigit() and 0 < int(line) < 1 << 16):
-        raise ValueError("no port was named")
+        raise ValueError("no port was given")
     return int(line), rest
 
 
 def is_ours(port: int) -> bool:
-    """Where loopback is the machine's: whether it is only processes of this container that listen on this port."""
+    """If loopback is the machine's: whether only processes of this container listen on this port."""
     listening = {
         f"socket:[{fields[9]}]"
         for table in ("/proc/net/tcp", "/proc/net/tcp6")
@@ -327,14 +329,14 @@ async def splice(incoming: socket.socket, bridge: Bridge, target: Target, early:
 
 
 async def serve(listening: socket.socket, handle: Any, *arguments: Any) -> None:
-    """Each connection is its own task; one that breaks breaks nothing else."""
+    """Each connection has its own task; an error in one does not affect the others."""
     loop = asyncio.get_running_loop()
     listening.setblocking(False)
     tasks: set[asyncio.Task[None]] = set()
     while True:
         try:
             connection, _ = await loop.sock_accept(listening)
-        except OSError:  # no descriptor is free: those who are connected go on, and it comes back
+        except OSError:  # no descriptor is free: open connections continue, and accepting is retried
             await asyncio.sleep(0.1)
             continue
         task = loop.create_task(handle(connection, *arguments))
@@ -362,13 +364,13 @@ async def control(connection: socket.socket, orders: AgentOptions, children: Chi
                 pass
         await writer.drain()
     except (OSError, asyncio.IncompleteReadError, ValueError):
-        pass  # the caller hung up, or is none of ours
+        pass  # the caller disconnected, or sent an invalid request
     finally:
         writer.close()
 
 
 async def wait_for_hang_up(reader: asyncio.StreamReader) -> None:
-    """The caller has read the answer, however long that takes. Closing while it still writes would lose unread data."""
+    """Wait until the caller has read the answer and closes. Closing while it still writes would lose unread data."""
     while await reader.read(CHUNK):
         pass
 
@@ -389,7 +391,7 @@ class Pipe:
 
     def write(self, data: bytes) -> None:
         if len(self._unwritten) + len(data) > WINDOW:
-            raise ValueError("more input was sent than was agreed")
+            raise ValueError("more input was sent than is allowed")
         if self._is_ended or self._is_closed:
             self._taken(len(data))
             return
@@ -397,7 +399,7 @@ class Pipe:
         self._write()
 
     def end(self) -> None:
-        """The end of file, after everything that was written."""
+        """Write the end of file after all data."""
         self._is_ended = True
         if not self._unwritten:
             self.close()
@@ -408,7 +410,7 @@ class Pipe:
         except BlockingIOError:
             written = 0
         except OSError:
-            written = len(self._unwritten)  # nothing reads it any more
+            written = len(self._unwritten)  # no process reads it any more
         del self._unwritten[:written]
         if written:
             self._taken(written)
@@ -420,7 +422,7 @@ class Pipe:
             self.close()
 
     async def read(self, ended: "asyncio.Future[int]") -> bytes:
-        """What comes next; nothing when there is no process any more that could write to it."""
+        """The next bytes; empty when no process is left that could write."""
         while True:
             try:
                 return os.read(self._descriptor, CHUNK)
@@ -455,7 +457,7 @@ class TerminalPipe(Pipe):
 
     def resize(self, columns: int, rows: int) -> None:
         if not (0 < columns <= MOST_COLUMNS_OR_ROWS and 0 < rows <= MOST_COLUMNS_OR_ROWS):
-            raise ValueError(f"a terminal of {columns} columns and {rows} rows")
+            raise ValueError(f"a terminal cannot have {columns} columns and {rows} rows")
         termios.tcsetwinsize(self._descriptor, (rows, columns))
 
     def end(self) -> None:
@@ -463,7 +465,7 @@ class TerminalPipe(Pipe):
 
 
 class Command:
-    """A command that runs, and our ends of its streams."""
+    """A running command and our ends of its streams."""
 
     def __init__(self, pid: int, ended: "asyncio.Future[int]", stdin: Pipe, outputs: dict[bytes, Pipe]) -> None:
         self.ended = ended
@@ -473,13 +475,13 @@ class Command:
 
     def send_signal(self, name: str) -> None:
         if name not in SENDABLE:
-            raise ValueError(f"no signal is called {name!r}")
+            raise ValueError(f"there is no signal {name!r}")
         if not self.ended.done():
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._pid, signal.Signals[f"SIG{name}"])
 
     async def close(self) -> None:
-        """With all that it left in its process group."""
+        """End the command and all processes in its process group."""
         if isinstance(self.stdin, TerminalPipe):
             await hang_up(self.stdin, self._pid, self.ended)
             return
@@ -501,7 +503,7 @@ def start_command(request: dict[str, Any], children: ChildProcesses, taken: Call
 
 
 def take_descriptor(stream: Any) -> int:
-    """Its descriptor, which is ours to close from now on."""
+    """Its descriptor, which the caller has to close."""
     descriptor = os.dup(stream.fileno())
     stream.close()
     return descriptor
@@ -510,7 +512,7 @@ def take_descriptor(stream: Any) -> int:
 def start_at_terminal(
     argv: tuple[str, ...], columns: int, rows: int, children: ChildProcesses, taken: Callable[[int], None]
 ) -> Command:
-    """Without `argv`, a login shell."""
+    """Without `argv`: a login shell."""
     ours, theirs = os.openpty()
     terminal = TerminalPipe(ours, taken)
     try:
@@ -539,11 +541,11 @@ async def run_command(
     listening = loop.create_task(listen(command, reader))
     all_shown = asyncio.gather(*showing)
     try:
-        # The listener ends early only when the caller hangs up.
+        # The listener ends early only when the caller disconnects.
         over_or_gone: list[asyncio.Future[Any]] = [command.ended, listening]
         await asyncio.wait(over_or_gone, return_when=asyncio.FIRST_COMPLETED)
         if command.ended.done():
-            # However long the caller takes to read it; but not longer than the caller is there.
+            # The caller may take its time to read the output, but must stay connected.
             shown_or_gone: list[asyncio.Future[Any]] = [all_shown, listening]
             await asyncio.wait(shown_or_gone, return_when=asyncio.FIRST_COMPLETED)
             writer.write(frame(EXIT, str(command.ended.result()).encode()))
@@ -560,13 +562,13 @@ async def show(pipe: Pipe, kind: bytes, ended: "asyncio.Future[int]", writer: as
         while left > 0 and (data := await pipe.read(ended)):
             writer.write(frame(kind, data))
             await writer.drain()
-            # One that always has more would leave no turn to the others.
+            # A command that always has output must let other tasks run.
             await asyncio.sleep(0)
             left -= len(data) if ended.done() else 0
 
 
 async def listen(command: Command, reader: asyncio.StreamReader) -> None:
-    """Returns when the caller is gone, or says what no caller of ours would."""
+    """Returns when the caller has disconnected or sent an invalid frame."""
     with contextlib.suppress(OSError, ValueError, asyncio.IncompleteReadError):
         while True:
             kind, data = await read_frame(reader)
@@ -582,7 +584,7 @@ async def listen(command: Command, reader: asyncio.StreamReader) -> None:
 
 
 async def hang_up(terminal: TerminalPipe, leader: int, ended: "asyncio.Future[int]") -> None:
-    """The terminal is gone, and everybody at it hears of it. (A shell that is told twice dies before it tells its jobs.)"""
+    """Hang up the terminal and signal its processes. (A shell that gets two signals dies before it signals its jobs.)"""
     if not ended.done():
         signal_session(leader, signal.SIGHUP)
         signal_session(leader, signal.SIGCONT)
@@ -593,11 +595,11 @@ async def hang_up(terminal: TerminalPipe, leader: int, ended: "asyncio.Future[in
             os.killpg(leader, signal.SIGKILL)
 
 
-# ── from first to last ────────────────────────────────────────────────────────────────────────────────────────────────
+# ── lifecycle ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class StopChannel:
-    """Standard input: the wish to stop, or the end of Torpor."""
+    """Standard input: a request to stop, or the end of Torpor."""
 
     def __init__(self) -> None:
         self.grace_s: asyncio.Future[float] = asyncio.get_running_loop().create_future()
@@ -654,7 +656,7 @@ async def run(begun: StartedProgram) -> int:
     loop.add_signal_handler(signal.SIGCHLD, children.reap)
     loop.add_signal_handler(signal.SIGTERM, leash.stop, 10.0)
     program = children.adopt(begun.program)
-    # It may have ended before anybody listened.
+    # The program may have ended before the signal handler existed.
     children.reap()
     leash.listen()
     bridge = Bridge()
@@ -676,5 +678,5 @@ async def run(begun: StartedProgram) -> int:
 
 
 def main(begun: StartedProgram) -> None:
-    # Nothing here needs unwinding, and what is left of the tree has ended.
+    # Exit without cleanup: the rest of the tree has ended.
     os._exit(asyncio.run(run(begun)))

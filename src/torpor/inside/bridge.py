@@ -1,4 +1,4 @@
-"""How do bytes get from a connection of Torpor's to one of the workspace's program, and back?"""
+"""Copy bytes between Torpor's connections and those of the workspace's program."""
 
 import asyncio
 import contextlib
@@ -9,7 +9,7 @@ SPLICED_AT_ONCE = 1 << 18
 
 
 class BridgeEnd:
-    """One end of a bridged connection. What was read from it and its peer does not take yet waits at the peer."""
+    """One end of a bridged connection. Bytes that the peer cannot take yet wait at the peer."""
 
     __slots__ = ("connected", "descriptor", "is_over", "peer", "read_all", "waiting", "watched_for")
 
@@ -18,19 +18,19 @@ class BridgeEnd:
         self.descriptor = connected.fileno()
         self.peer = self
         self.waiting = waiting
-        """Of the peer's, still to be sent here."""
+        """Bytes from the peer, still to be sent here."""
         self.read_all = False
-        """It has said all it had to say."""
+        """It has sent its end of file."""
         self.is_over = False
-        """Whatever it may still say, nobody hears it: only what waits is sent."""
+        """Its further data is ignored: only the waiting bytes are sent."""
         self.watched_for = 0
 
 
 class Bridge:
-    """Everything that is spliced: what one end says is sent to its peer at once, from the same few bytes of memory.
+    """All bridged connections: the bytes of one end go to its peer at once, through one small buffer.
 
-    A poll of its own that the event loop polls: many ends that are ready cost the loop one turn, and each of them two system
-    calls. A slow reader slows its writer; a half-close passes on.
+    The bridge has its own epoll, which the event loop polls: many ready ends cost the loop one iteration, and each end two
+    system calls. A slow reader slows its writer; a half-close is forwarded.
     """
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class Bridge:
         asyncio.get_running_loop().add_reader(self._poll.fileno(), self._look)
 
     def splice(self, one: socket.socket, other: socket.socket, early: bytes = b"") -> None:
-        """From here on they are the bridge's. `early`: what the one has said already."""
+        """The bridge takes over both sockets. `early`: bytes that `one` has sent already."""
         near, far = BridgeEnd(one), BridgeEnd(other, early)
         near.peer, far.peer = far, near
         for end in (near, far):
@@ -54,7 +54,7 @@ class Bridge:
         for descriptor, events in self._poll.poll(0):
             end = self._ends.get(descriptor)
             if end is None:
-                continue  # it was closed together with its peer, a moment ago
+                continue  # it was just closed together with its peer
             if end.waiting and events & (select.EPOLLOUT | select.EPOLLHUP | select.EPOLLERR):
                 self._send_waiting(end)
             elif events:
@@ -105,7 +105,7 @@ class Bridge:
             self._watch(end.peer)
 
     def _say_end(self, end: BridgeEnd) -> None:
-        """Its peer has said all; so has this one, or it may still go on."""
+        """The peer has sent its end of file; close this end's half, or both if it has ended too."""
         if not end.waiting:
             if end.read_all:
                 self._close(end.peer)
@@ -117,7 +117,7 @@ class Bridge:
         self._watch(end.peer)
 
     def _lose(self, end: BridgeEnd) -> None:
-        """It broke: what it has said is still sent, and then its peer is closed as well."""
+        """The connection broke: send its remaining bytes, then close its peer as well."""
         self._close(end)
         if end.peer.waiting:
             end.peer.is_over = True
@@ -129,12 +129,12 @@ class Bridge:
         if self._ends.pop(end.descriptor, None) is None:
             return
         if end.watched_for:
-            # Closing would do that as well, unless a child is just being started, which has it for a moment.
+            # Closing would remove it as well, unless a child process that is just being started still has the descriptor.
             self._poll.unregister(end.descriptor)
         end.connected.close()
 
     def _watch(self, end: BridgeEnd) -> None:
-        """For what can be done with it now; for nothing, where it would only say again and again that it has ended."""
+        """Watch for the events that matter now, or for none if the end would only report its end of file again and again."""
         if end.descriptor not in self._ends:
             return
         wants_to_read = not (end.read_all or end.is_over or end.peer.waiting)

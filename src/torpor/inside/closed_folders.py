@@ -1,8 +1,8 @@
-"""Show a workspace's user what it needs below folders that only root may enter.
+"""Make the needed paths accessible to a workspace's user below folders that only root may enter.
 
-In a mount namespace of this process, each such folder (root's home, say) is covered by an empty one that every user may enter,
-and what is needed is mounted in it under the path that it had. So every path stays true: links of virtual environments,
-library paths of an interpreter, the home.
+In a mount namespace of this process, each such folder (such as root's home) is covered by an empty one that every user may
+enter, and the needed directories are mounted in it under their old paths. So all paths stay valid: links of virtual
+environments, library paths of an interpreter, the home.
 """
 
 import ctypes
@@ -15,7 +15,7 @@ MAY_ENTER = stat.S_IXOTH
 
 
 def show(paths: tuple[str, ...]) -> None:
-    """Needs the right to mount, unless nothing is closed. The paths are directories, absolute and without links."""
+    """Needs the permission to mount, unless no folder is closed. The paths are directories, absolute and without links."""
     covers = {path: cover for path in sorted(set(paths)) if (cover := closed_above(path)) is not None}
     if not covers:
         return
@@ -24,7 +24,7 @@ def show(paths: tuple[str, ...]) -> None:
     opened = {path: os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC) for path in covers}
     for cover in sorted(set(covers.values())):
         mount("tmpfs", cover, "tmpfs", 0, "mode=0755")
-    # In the order of the alphabet a folder comes before what lies in it.
+    # In alphabetical order a folder comes before its content.
     for path, descriptor in opened.items():
         os.makedirs(path, mode=0o755, exist_ok=True)  # noqa: PTH103 - pathlib is slow to load
         mount(f"/proc/self/fd/{descriptor}", path, None, BIND | RECURSIVE)
@@ -32,7 +32,7 @@ def show(paths: tuple[str, ...]) -> None:
 
 
 def closed_above(path: str) -> str | None:
-    """Return the topmost folder above it that other users may not enter; None when all are open."""
+    """The topmost folder above the path that other users may not enter; None if all are open."""
     above = ""
     for name in path.split("/")[1:-1]:
         above += f"/{name}"

@@ -1,7 +1,7 @@
-"""How does a workspace's program begin?
+"""Start a workspace's program.
 
-As soon as it can: this is loaded before everything else inside, and loads little. What stands between the program and Torpor
-(`agent`) takes several times as long to load, and the program need not wait for it.
+It starts as early as possible: this module is loaded first and loads little. The agent (`agent`) takes several times as long
+to load, and the program does not wait for it.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 CHUNK = 1 << 16
 OOM_SCORE = 300
-"""When memory runs out, the kernel shall take a process of the workspace, not the agent."""
+"""When memory runs out, the kernel must choose a process of the workspace, not the agent."""
 COULD_NOT_START = 127
 
 
@@ -28,20 +28,20 @@ class AgentOptions(NamedTuple):
     control_fd: int
     port: int
     socket: str
-    """Where the program listens instead of the port; empty for the port."""
+    """The Unix socket on which the program listens instead of the port; empty for the port."""
     home: str
     command: tuple[str, ...]
     environment: dict[str, str]
     user: int | None
-    """Become this user and group (when started as root)."""
+    """Become this user and group (if started as root)."""
     alone: bool
-    """Whether everything in sight belongs to this container: process 1 of an own PID namespace."""
+    """Whether all visible processes belong to this container: the agent is process 1 of its own PID namespace."""
     own_network: bool
     """Whether everything on loopback belongs to this container."""
     limits: dict[str, int]
-    """Resource limits by name (`RLIMIT_NPROC`), where no cgroup does it."""
+    """Resource limits by name (`RLIMIT_NPROC`), where there is no cgroup."""
     shown: tuple[str, ...] = ()
-    """Directories to show the user although it may not enter a folder above them, see `closed_folders`."""
+    """Directories that the user must reach although it may not enter a folder above them; see `closed_folders`."""
 
     @classmethod
     def parse(cls, line: bytes) -> "AgentOptions":
@@ -56,7 +56,7 @@ class StartedProgram(NamedTuple):
     orders: AgentOptions
     program: "subprocess.Popen[bytes]"
     open_files: tuple[int, int]
-    """How many files whatever is started here may have open; the agent itself needs more."""
+    """The limit of open files for all programs; the agent itself needs more."""
 
 
 def start_program(orders: AgentOptions) -> StartedProgram:
@@ -73,7 +73,7 @@ def start_program(orders: AgentOptions) -> StartedProgram:
     try:
         program = start(orders.command, orders.home, orders.environment, streams, lambda: before_exec(open_files))
     except (OSError, ValueError) as error:
-        sys.stderr.write(f"cannot start {orders.command[0] if orders.command else 'nothing'}: {error}\n")
+        sys.stderr.write(f"cannot start {orders.command[0] if orders.command else 'an empty command'}: {error}\n")
         raise SystemExit(COULD_NOT_START) from error
     return StartedProgram(orders, program, open_files)
 
@@ -83,19 +83,20 @@ def read_orders() -> AgentOptions:
     while not line.endswith(b"\n"):
         data = os.read(0, CHUNK)
         if not data:
-            raise SystemExit("Torpor went away before it said what to run")
+            raise SystemExit("Torpor ended before it sent the options of the program")
         line += data
     return AgentOptions.parse(bytes(line))
 
 
 def leave_keyring() -> None:
-    """Keys in Torpor's session keyring (a Kerberos ticket, a disk's passphrase) are inherited by whoever it starts."""
-    import ctypes  # there is no other way from the standard library
+    """Leave Torpor's session keyring: its keys (a Kerberos ticket, the passphrase of a disk) are inherited by child
+    processes."""
+    import ctypes  # the standard library has no other way
 
     keyctl = {"x86_64": 250, "aarch64": 219}.get(os.uname().machine)
     if keyctl is not None:
         libc = ctypes.CDLL(None, use_errno=True)
-        # 1 is KEYCTL_JOIN_SESSION_KEYRING; no name: a new one.
+        # 1 is KEYCTL_JOIN_SESSION_KEYRING; without a name it creates a new one.
         if libc.syscall(ctypes.c_long(keyctl), ctypes.c_long(1), None) < 0 and ctypes.get_errno() not in (
             errno.ENOSYS,
             errno.EPERM,
@@ -104,7 +105,7 @@ def leave_keyring() -> None:
 
 
 def show_closed_folders(paths: tuple[str, ...]) -> None:
-    from torpor.inside.closed_folders import show  # only where there is no sandbox; it is slow to load
+    from torpor.inside.closed_folders import show  # needed only without a sandbox, and slow to load
 
     try:
         show(paths)
@@ -126,7 +127,7 @@ def give_up_root(orders: AgentOptions) -> None:
 
 
 def adopt_orphans() -> None:
-    import ctypes  # only where there is no PID namespace; it is slow to load
+    import ctypes  # needed only without a PID namespace, and slow to load
 
     set_child_subreaper = 36
     ctypes.CDLL(None).prctl(set_child_subreaper, 1, 0, 0, 0)
@@ -140,7 +141,7 @@ def start(
     before: Callable[[], None],
     executable: str | None = None,
 ) -> "subprocess.Popen[bytes]":
-    """`streams`: its standard input, and where its output goes."""
+    """`streams`: standard input, and standard output and error."""
     stdin, output = streams
     return subprocess.Popen(
         argv,
@@ -152,7 +153,7 @@ def start(
         stderr=output,
         bufsize=0,
         start_new_session=True,
-        # There is one thread here, so this is safe; it cannot be done from outside without a race.
+        # Safe, because there is only one thread; from outside there would be a race.
         preexec_fn=before,
     )
 

@@ -1,14 +1,13 @@
-"""What runs first inside a workspace's container?
+"""Start a workspace's container: first the program, then the agent.
 
-Started by file path with a bare interpreter. The program begins, and only then is loaded what stands between it and Torpor.
-Both come compiled, which this file never does: so it is short.
+Run by file path with a bare interpreter. Other modules are loaded compiled; this file never is, so it is short.
 """
 
 import os
 import sys
 
 if __name__ == "__main__":
-    # Where `torpor.inside` lies, whatever lies beside it. Behind the standard library, of which nothing may be replaced.
+    # The folder of `torpor.inside`, after the standard library, so that no module there is replaced.
     sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))  # noqa: PTH100, PTH120
     from torpor.inside.program import read_orders, start_program
 

@@ -1,24 +1,24 @@
-"""How does a workspace become a terminal in a browser tab?
+"""Serve a terminal in a browser tab.
 
-Runs inside a workspace's sandbox, started as a file: the standard library, `websockets`, and nothing else of Torpor.
-One session is one shell on one pty, and the last bytes it wrote. A tab names its session, so that after a reload or a
-broken connection it finds the same shell again, and sees what it missed.
+Runs inside a workspace's sandbox, started by file path: it uses the standard library and `websockets`, and no other module of
+Torpor. A session is one shell on one pty, with its last output. A tab names its session, so that after a reload or a broken
+connection it gets the same shell again, and the output that it missed.
 
     GET /               the page
-    GET /assets/...     what the page needs; nothing comes from elsewhere
+    GET /assets/...     the files of the page, which loads no others
     WebSocket /pty      ?session=NAME (without it the shell ends with the socket), seen=OFFSET, cols=N, rows=N
 
-Binary frames are the terminal's bytes, both ways. An offset counts the bytes that a session wrote since it began.
+Binary frames are the terminal's bytes, in both directions. An offset counts the bytes of output since the session began.
 Text frames are JSON objects. From the page:
 
-    {"resize": [cols, rows]}    the window has this size now
-    {"seen": OFFSET}            everything before this is drawn. Who says it once is never sent more than a window ahead
+    {"resize": [cols, rows]}    the new size of the window
+    {"seen": OFFSET}            all output before this offset is drawn. From then on at most one window is sent ahead
 
-To the page, before anything else:
+To the page, as the first frame:
 
     {"attached": {"new": true, "offset": OFFSET, "until": OFFSET}}
 
-The bytes that follow begin at `offset`. Those before `until` were written before the page came.
+The bytes that follow begin at `offset`. Those before `until` were written before the page connected.
 """
 
 import argparse
@@ -53,7 +53,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
 
 HOST = "127.0.0.1"
-# Torpor's proxy answers this itself; a page that comes without one learns that there is nothing to follow.
+# Torpor's proxy answers this path itself. Without the proxy the page learns that there is no status to follow.
 STANDING = "/.torpor/standing"
 ASSETS = Path(__file__).resolve().parent / "assets"
 
@@ -61,14 +61,14 @@ MOST_COLUMNS_OR_ROWS = 2000
 LEAST_SCROLLBACK_BYTES = 4096
 SESSION_NAME = re.compile(r"[A-Za-z0-9_-]{16,64}")
 
-# Close codes that the page understands (4000 to 4999 are an application's own).
+# Close codes for the page (4000 to 4999 are free for applications).
 TAKEN_OVER = 4001
 TOO_MANY = 4002
 NOT_UNDERSTOOD = 1008
 TOO_MUCH_INPUT = 1009
 
-# A program that died may have left its screen, its mouse and its paste mode behind.
-# 1047 and not 1049: the latter also moves the cursor to wherever it was last saved.
+# A program that died may have left the alternate screen, the mouse mode or the paste mode on. 1047 and not 1049: the latter
+# also moves the cursor to the last saved position.
 TIDY = b"\x1b[?1047l\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?2004l\x1b[!p\x1b[0m"
 ENDED = TIDY + b"\r\n[process ended, press Enter to start again]\r\n"
 NOT_STARTED = b"\r\n[no shell could be started (%s), press Enter to try again]\r\n"
@@ -76,20 +76,20 @@ NOT_STARTED = b"\r\n[no shell could be started (%s), press Enter to try again]\r
 
 @dataclass(frozen=True, slots=True)
 class TerminalLimits:
-    """How much may a terminal hold?"""
+    """The limits of a terminal."""
 
     sessions: int = 32
     scrollback_bytes: int = 256 * 1024
     input_bytes: int = 16 * 1024 * 1024
     """Typed or pasted, and not yet read by the program."""
     detached_s: float = 3600.0
-    """How long a session waits for its tab to come back."""
+    """How long a session waits for its tab to reconnect."""
     hang_up_s: float = 5.0
-    """How long a shell has to end after it was hung up."""
+    """How long a shell may take to end after SIGHUP."""
 
     @property
     def window_bytes(self) -> int:
-        """How far the pty may run ahead of who looks at it: well below the scrollback, so nothing unseen is overwritten."""
+        """How far the pty may be ahead of the viewer: well below the scrollback, so that no unseen output is overwritten."""
         return self.scrollback_bytes // 2
 
     @property
@@ -104,14 +104,14 @@ class Size:
 
 
 class ProtocolError(Exception):
-    """The page said something that is no part of the protocol."""
+    """The page sent a message outside the protocol."""
 
 
 class TooManySessionsError(Exception):
-    """Every session there may be is open in some tab."""
+    """All allowed sessions are open in tabs."""
 
 
-# ── what the page is made of ──────────────────────────────────────────────────────────────────────────────────────────
+# ── files of the page ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 CONTENT_TYPES = {
     ".html": "text/html; charset=utf-8",
@@ -121,7 +121,7 @@ CONTENT_TYPES = {
 ASSET_NAMES = ("terminal.css", "terminal.js", "vendor/xterm.css", "vendor/xterm.js", "vendor/addon-fit.js")
 
 SECURITY_HEADERS = {
-    # xterm.js writes its theme and its cell sizes into style elements of its own, so styles, and only they, may be inline.
+    # xterm.js writes its theme and its cell sizes into its own style elements, so styles, and only they, may be inline.
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; connect-src 'self'; "
         "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -135,7 +135,7 @@ SECURITY_HEADERS = {
 
 @dataclass(frozen=True, slots=True)
 class ServedFile:
-    """One thing that is served: packed once, when the program starts."""
+    """One served file, compressed once when the program starts."""
 
     content_type: str
     body: bytes
@@ -149,7 +149,7 @@ def page(name: str, body: bytes) -> ServedFile:
 
 
 def load_pages(assets: Path, workspace: str) -> dict[str, ServedFile]:
-    """Every path that is served, and what it answers: a path that is not in here cannot be had."""
+    """All served paths and their files; any other path is not found."""
     front = (assets / "terminal.html").read_text(encoding="utf-8").replace("{workspace}", html.escape(workspace))
     pages = {"/": page("terminal.html", front.encode())}
     for name in ASSET_NAMES:
@@ -158,20 +158,20 @@ def load_pages(assets: Path, workspace: str) -> dict[str, ServedFile]:
 
 
 def answer(pages: Mapping[str, ServedFile], request: Request) -> Response | None:
-    """What a request is told; None when it may become a WebSocket."""
+    """The response to a request; None if it may become a WebSocket."""
     path = urlsplit(request.path).path
     if path == STANDING and request.method == "GET":
         return respond(HTTPStatus.NO_CONTENT, b"")
     if request.method != "GET":
-        return respond(HTTPStatus.METHOD_NOT_ALLOWED, b"Only GET is answered here.\n", Allow="GET")
+        return respond(HTTPStatus.METHOD_NOT_ALLOWED, b"Only GET is supported.\n", Allow="GET")
     if path == "/pty":
         if not same_origin(request.headers.get_all("Origin"), request.headers.get_all("Host")):
             return respond(HTTPStatus.FORBIDDEN, b"A terminal opens only from its own page.\n")
         return None
     found = pages.get(path)
     if found is None:
-        return respond(HTTPStatus.NOT_FOUND, b"There is nothing here.\n")
-    # The tag is not the bytes' own when they travel packed, hence no-cache: ask each time, and mostly hear 304.
+        return respond(HTTPStatus.NOT_FOUND, b"Page not found.\n")
+    # The tag is not that of the compressed bytes, hence no-cache: the browser asks each time and mostly gets 304.
     fixed = {"Content-Type": found.content_type, "Cache-Control": "no-cache", "ETag": found.tag, "Vary": "Accept-Encoding"}
     if found.tag in request.headers.get("If-None-Match", ""):
         return respond(HTTPStatus.NOT_MODIFIED, b"", **fixed)
@@ -181,7 +181,7 @@ def answer(pages: Mapping[str, ServedFile], request: Request) -> Response | None
 
 
 def same_origin(origins: list[str], hosts: list[str]) -> bool:
-    """Browsers always say where a WebSocket comes from; programs do not, and no other site can make them."""
+    """Browsers always send the origin of a WebSocket; programs do not, and no other site can make them connect."""
     if not origins:
         return True
     if len(origins) != 1 or len(hosts) != 1:
@@ -194,12 +194,12 @@ def respond(status: HTTPStatus, body: bytes, **headers: str) -> Response:
     return Response(status.value, status.phrase, Headers({**fields, **SECURITY_HEADERS, **headers}), body)
 
 
-# ── what the page says ────────────────────────────────────────────────────────────────────────────────────────────────
+# ── messages of the page ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True, slots=True)
 class AttachRequest:
-    """What a tab wants to be attached to."""
+    """The session that a tab wants to attach to."""
 
     session: str | None
     seen: int
@@ -213,7 +213,7 @@ def read_attach_request(path: str) -> AttachRequest:
         raise ProtocolError("session: 16 to 64 letters, digits, - or _")
     numbers = {key: query.get(key, "0") for key in ("seen", "cols", "rows")}
     if not all(number.isascii() and number.isdigit() and len(number) < 17 for number in numbers.values()):
-        raise ProtocolError("seen, cols and rows are whole numbers")
+        raise ProtocolError("seen, cols and rows must be whole numbers")
     size = read_size([int(numbers["cols"]), int(numbers["rows"])]) if "cols" in query else None
     return AttachRequest(name, int(numbers["seen"]), size)
 
@@ -231,7 +231,7 @@ def read_control(text: str) -> Size | int:
     try:
         message = json.loads(text)
     except (ValueError, RecursionError):
-        raise ProtocolError("text frames are JSON") from None
+        raise ProtocolError("text frames must be JSON") from None
     match message:
         case {"resize": value}:
             return read_size(value)
@@ -245,8 +245,8 @@ def read_control(text: str) -> Size | int:
 
 Pid = NewType("Pid", int)
 
-# Python ignores the last two, whoever started us may have ignored the others, and a shell would inherit it:
-# `yes | head` would never end, nor would Ctrl-C end anything.
+# Python ignores the last two, the parent process may have ignored the others, and a shell would inherit that: `yes | head`
+# would never end, and Ctrl-C would not work.
 SIGNALS_OF_A_SHELL = (
     signal.SIGHUP,
     signal.SIGINT,
@@ -268,7 +268,7 @@ def find_shell(environment: Mapping[str, str]) -> str:
 
 
 def shell_environment(environment: Mapping[str, str], shell: str) -> dict[str, str]:
-    """The workspace's environment without what was meant for this program, and with a terminal that speaks UTF-8."""
+    """The workspace's environment without the variables for this program, and with a terminal that uses UTF-8."""
     ours = {"PYTHONPATH", "PORT"}
     kept = {name: value for name, value in environment.items() if name not in ours}
     locale = next((kept[name] for name in ("LC_ALL", "LC_CTYPE", "LANG") if kept.get(name)), "")
@@ -284,15 +284,16 @@ def set_size(descriptor: int, size: Size) -> None:
 
 
 def signal_foreground(descriptor: int, number: signal.Signals) -> None:
-    """Tell whoever a terminal's keyboard belongs to at the moment."""
+    """Signal the foreground process group of a terminal."""
     with contextlib.suppress(OSError):
-        # A terminal without a foreground has group 0, and group 0 is us.
+        # A terminal without a foreground group has group 0, which would be our own.
         if (group := os.tcgetpgrp(descriptor)) > 0:
             os.killpg(group, number)
 
 
 def signal_session(leader: Pid, number: signal.Signals) -> None:
-    """Tell every process of a session; who does not want to hear of it ignores it (nohup) or left it (setsid)."""
+    """Signal every process of a session. A process that must survive ignores the signal (nohup) or has its own session
+    (setsid)."""
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with contextlib.suppress(OSError, PermissionError):
@@ -301,12 +302,12 @@ def signal_session(leader: Pid, number: signal.Signals) -> None:
 
 
 def spawn(environment: Mapping[str, str], size: Size) -> tuple[Pid, int]:
-    """Start a login shell at home, in a session of its own, and give back its id and our end of its terminal."""
+    """Start a login shell in the home directory, in a new session; return its pid and our end of its terminal."""
     shell = find_shell(environment)
     home = environment.get("HOME") or pwd.getpwuid(os.getuid()).pw_dir
     variables = shell_environment(environment, shell)
-    # Until the new process is a shell it has our signal handlers, and they write to the pipe that wakes our own loop:
-    # a shell that is hung up that early would stop the whole terminal.
+    # Until exec the new process has our signal handlers, which write to the wakeup pipe of our event loop: a shell that gets
+    # SIGHUP that early would stop the whole terminal.
     before = signal.pthread_sigmask(signal.SIG_SETMASK, signal.valid_signals())
     try:
         pid, descriptor = pty.fork()
@@ -322,19 +323,19 @@ def spawn(environment: Mapping[str, str], size: Size) -> tuple[Pid, int]:
             set_size(0, size)
             with contextlib.suppress(OSError):
                 os.chdir(home)
-            # The dash is how login(1) tells any shell, whatever its options, that it is a login shell.
+            # The leading dash marks a login shell for every shell, as login(1) does.
             os.execve(shell, [f"-{Path(shell).name}"], variables)  # noqa: S606
         finally:
             os._exit(127)
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    # A later shell that inherited it would keep this terminal open after we have let go of it.
+    # A later shell that inherited it would keep this terminal open after we have closed it.
     os.set_inheritable(descriptor, False)
     os.set_blocking(descriptor, False)
     return Pid(pid), descriptor
 
 
 class ShellProcesses:
-    """Which processes are ours, and who wants to know that one has ended?"""
+    """Our child processes, and callbacks for their ends."""
 
     def __init__(self) -> None:
         self._ended: dict[Pid, Callable[[], None]] = {}
@@ -346,14 +347,14 @@ class ShellProcesses:
         self._none_left.clear()
 
     def signal(self, pid: Pid, number: signal.Signals) -> None:
-        """Tell the process and its group. An id that was not yet collected cannot belong to anybody else."""
+        """Signal the process and its group. A pid that is not yet reaped cannot belong to another process."""
         if pid in self._ended:
             for send in (os.killpg, os.kill):
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     send(pid, number)
 
     def collect(self) -> None:
-        """Everything that has ended: also orphans, which come to us when we are the first process of a sandbox."""
+        """Reap all ended processes, including orphans, which we adopt as the first process of a sandbox."""
         with contextlib.suppress(ChildProcessError):
             while pid := Pid(os.waitpid(-1, os.WNOHANG)[0]):
                 self._ended.pop(pid, lambda: None)()
@@ -361,7 +362,7 @@ class ShellProcesses:
             self._none_left.set()
 
     async def end_all(self, patience_s: float) -> None:
-        """Wait for those that were asked to end, and end those that did not."""
+        """Wait for processes that were asked to end, and kill those that did not."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(patience_s):
                 await self._none_left.wait()
@@ -369,11 +370,11 @@ class ShellProcesses:
             self.signal(pid, signal.SIGKILL)
 
 
-# ── a session: a shell, what it wrote, and who looks at it ────────────────────────────────────────────────────────────
+# ── a session: a shell, its output and its viewer ─────────────────────────────────────────────────────────────────────
 
 
 class Scrollback:
-    """The last bytes of a stream; offsets count from the stream's beginning."""
+    """The last bytes of a stream; offsets count from the beginning of the stream."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -394,12 +395,12 @@ class Scrollback:
         return bytes(self._kept[at : at + most])
 
     def replay_offset(self) -> int:
-        """Where somebody who saw nothing begins: at the beginning, or at a whole line when the beginning is lost."""
+        """Where a new viewer begins: at the beginning of the stream, or at a whole line if the beginning is lost."""
         return self.begin if self.begin == 0 else self.begin + self._kept.find(b"\n") + 1
 
 
 class Viewer:
-    """A tab that looks at a session."""
+    """A tab that shows a session."""
 
     def __init__(self, connection: ServerConnection, sent: int) -> None:
         self.connection = connection
@@ -408,12 +409,13 @@ class Viewer:
 
     @property
     def settled(self) -> int:
-        """Up to here it needs nothing more from us: it has drawn it, or at least its socket has taken it."""
+        """The offset up to which the tab has drawn the output, or at least its socket has taken it."""
         return self.sent if self.seen is None else min(self.seen, self.sent)
 
 
 class Session:
-    """One shell after another on one terminal. The pty is read only as fast as the viewer looks, or freely when nobody does."""
+    """One shell after another on one terminal. The pty is read only as fast as the viewer draws, or freely if there is no
+    viewer."""
 
     def __init__(self, environment: Mapping[str, str], limits: TerminalLimits, children: ShellProcesses, size: Size) -> None:
         self._environment = environment
@@ -444,13 +446,13 @@ class Session:
     # the terminal to the tab
 
     def attach(self, connection: ServerConnection, seen: int) -> tuple[Viewer, int]:
-        """The tab is the session's viewer now; it is shown what comes after `seen`, or all there is when that is lost."""
+        """Make the tab the viewer of the session; it gets the output after `seen`, or all that is kept if that part is lost."""
         resumed = self.scrollback.begin <= seen <= self.scrollback.end and seen > 0
         offset = seen if resumed else self.scrollback.replay_offset()
         self.viewer = Viewer(connection, offset)
         self._flow()
         if self._descriptor is not None and not resumed and self.scrollback.end > 0:
-            # A replay cannot give a full-screen program its screen back, but the program can draw it anew.
+            # A replay cannot restore the screen of a full-screen program, but the program can redraw it.
             signal_foreground(self._descriptor, signal.SIGWINCH)
         return self.viewer, self.scrollback.end
 
@@ -460,7 +462,7 @@ class Session:
             self._flow()
 
     async def show(self, viewer: Viewer) -> None:
-        """Send what the terminal shows, for as long as this is the viewer. Sending waits until the socket has room."""
+        """Send the output while this is the viewer. Sending waits until the socket has room."""
         with contextlib.suppress(ConnectionClosed):
             while self.viewer is viewer:
                 self._grown.clear()
@@ -486,7 +488,7 @@ class Session:
         else:
             self._loop.add_reader(self._descriptor, self._read)
             if self._shell is None:
-                # Whoever still holds the terminal open may never write to it again.
+                # A process that still holds the terminal open may never write again.
                 self._loop.call_soon(self._read)
 
     def _read(self) -> None:
@@ -497,7 +499,7 @@ class Session:
         except BlockingIOError:
             data = b""
         except OSError:
-            # EIO: nobody holds the other end. It stays so, and would wake us without end.
+            # EIO: no process holds the other end. It stays so, and would wake the event loop without end.
             data = b""
             self._loop.remove_reader(self._descriptor)
         self.scrollback.append(data)
@@ -514,7 +516,7 @@ class Session:
 
     def _shell_ended(self) -> None:
         self._shell = None
-        # What it wrote is shown; what its orphans write without end is not.
+        # The shell's own output is shown; endless output of its orphans is not.
         self._left_after_end = self._limits.window_bytes
         self._flow()
 
@@ -532,7 +534,7 @@ class Session:
         self._typed.clear()
 
     def hang_up(self) -> None:
-        """The terminal is gone: everybody at it hears of it. (A shell that is told twice dies before it tells its jobs.)"""
+        """Hang up the terminal and signal its processes. (A shell that gets two signals dies before it signals its jobs.)"""
         if self._descriptor is not None and self._shell is not None:
             signal_session(self._shell, signal.SIGHUP)
             signal_session(self._shell, signal.SIGCONT)
@@ -542,7 +544,7 @@ class Session:
     # the tab to the terminal
 
     def type(self, data: bytes) -> bool:
-        """Hand it to the program; False when that has left too much unread."""
+        """Write to the program; returns False if it has left too much unread."""
         if self._descriptor is None:
             if b"\r" in data or b"\n" in data:
                 self._start()
@@ -574,7 +576,7 @@ class Session:
 
 
 class Sessions:
-    """Which sessions are there, and which one must go when there are too many?"""
+    """All sessions; if there are too many, the one that was left first is closed."""
 
     def __init__(self, environment: Mapping[str, str], limits: TerminalLimits) -> None:
         self._environment = environment
@@ -582,11 +584,11 @@ class Sessions:
         self._loop = asyncio.get_running_loop()
         self._open: dict[str, Session] = {}
         self._expiries: dict[str, asyncio.TimerHandle] = {}
-        """Of those that nobody looks at, the longest left first."""
+        """Timers of sessions without a viewer, the one that was left first comes first."""
         self.children = ShellProcesses()
 
     def open(self, name: str, size: Size) -> tuple[Session, bool]:
-        """The session of this name, and whether it is new."""
+        """The session with this name, and whether it is new."""
         if name in self._open:
             self.keep(name)
             return self._open[name], False
@@ -603,7 +605,7 @@ class Sessions:
             timer.cancel()
 
     def leave(self, name: str) -> None:
-        """Nobody looks at it for now."""
+        """The session has no viewer for now."""
         self.keep(name)
         if name in self._open and self._open[name].viewer is None:
             self._expiries[name] = self._loop.call_later(self._limits.detached_s, self.end, name)
@@ -622,7 +624,7 @@ class Sessions:
 
 
 class TerminalServer:
-    """What happens on one socket after another?"""
+    """Handles the WebSocket connections."""
 
     def __init__(self, sessions: Sessions) -> None:
         self._sessions = sessions
@@ -680,7 +682,7 @@ class TerminalServer:
                 session.seen(viewer, control)
 
     def _close(self, connection: ServerConnection) -> None:
-        """Tell a tab that another one took over, without waiting for it to hear."""
+        """Close a tab whose session another tab took over, without waiting for its answer."""
         task = asyncio.create_task(connection.close(TAKEN_OVER, "opened in another tab"))
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
@@ -694,7 +696,7 @@ def listening(address: str | int) -> Iterator[socket.socket]:
             yield server
         return
     with socket.socket(socket.AF_UNIX) as server:
-        # The mode counts from the first moment: no other user connects between bind and chmod.
+        # The mode is set before bind, so that no other user can connect between bind and chmod.
         umask = os.umask(0o177)
         try:
             server.bind(address)
@@ -716,7 +718,7 @@ async def run(server: socket.socket, environment: Mapping[str, str], limits: Ter
         TerminalServer(sessions).serve,
         sock=server,
         process_request=lambda _, request: answer(pages, request),
-        # A keystroke's echo is too small to gain from it, and a flood costs more to pack than to send.
+        # The echo of a key is too small to compress, and a flood costs more to compress than to send.
         compression=None,
         close_timeout=2,
         server_header=None,
@@ -737,9 +739,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="A terminal in a browser tab, for one workspace.")
     parser.add_argument("--socket", help="listen on this Unix socket, with mode 0600, and on no port")
     parser.add_argument("--port", type=int, default=os.environ.get("PORT"), help="default: $PORT")
-    parser.add_argument("--sessions", type=int, default=default.sessions, help="most sessions at a time")
-    parser.add_argument("--scrollback-bytes", type=int, default=default.scrollback_bytes, help="kept per session")
-    parser.add_argument("--detached-s", type=float, default=default.detached_s, help="how long a session waits for its tab")
+    parser.add_argument("--sessions", type=int, default=default.sessions, help="maximum number of sessions")
+    parser.add_argument(
+        "--scrollback-bytes", type=int, default=default.scrollback_bytes, help="bytes of output kept for each session"
+    )
+    parser.add_argument("--detached-s", type=float, default=default.detached_s, help="seconds that a session waits for its tab")
     given = parser.parse_args()
     address = given.socket or given.port
     if address is None:

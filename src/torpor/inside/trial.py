@@ -1,6 +1,6 @@
 """Start a program as a workspace's user, without an agent, and end with its exit code.
 
-Started by file path like `start`; Torpor learns from it whether such a user can run programs on this machine.
+Run by file path like `start`. Torpor uses it to check whether such a user can run programs on this machine.
 """
 
 import os

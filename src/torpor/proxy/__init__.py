@@ -1,1 +1,1 @@
-"""The front of the product: one port, a routing decision, and then bytes."""
+"""The proxy: one port, a routing decision for each request, then bytes."""

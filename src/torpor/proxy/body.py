@@ -1,7 +1,7 @@
-"""Where does a body end?
+"""Find the end of a body.
 
-Nothing behind a request's may go on: it would be a second request that nobody has judged. And an answer that has ended is
-told from one that broke off. The bytes themselves are not touched.
+The bytes after a request's body are not forwarded with it: they would be a second request that was not judged. A complete
+response is distinguished from a broken one. The bytes themselves are not changed.
 """
 
 import re
@@ -26,7 +26,7 @@ class _BodyState(Enum):
 
 
 class Body:
-    """Follows one body as its bytes arrive in pieces of any size."""
+    """Tracks one body whose bytes arrive in pieces of any size."""
 
     __slots__ = ("_is_chunked", "_left", "_line", "_reading", "_trailer_bytes")
 
@@ -53,11 +53,11 @@ class Body:
 
     @property
     def may_end(self) -> bool:
-        """Whether it is whole if the connection ends now."""
+        """Whether the body is complete if the connection ends now."""
         return self._reading in (_BodyState.DONE, _BodyState.REST)
 
     def take(self, data: bytes) -> int:
-        """How many of these bytes belong to the body; BadHead when the chunks are none."""
+        """How many of these bytes belong to the body; raises BadHead for malformed chunks."""
         if self._reading is _BodyState.REST:
             return len(data)
         at = 0
@@ -79,7 +79,7 @@ class Body:
         if len(self._line) > LONGEST_CHUNK_LINE_BYTES:
             raise BadHead(400, "A line between the chunks of the body is too long.")
         if self._reading is _BodyState.DATA_END and self._line[:1] not in (b"", b"\r"):
-            # At once: nothing of it may go on.
+            # Checked at once, so that the bad line is not forwarded.
             raise BadHead(400, _CHUNK_TOO_LONG)
         if end >= 0:
             if not self._line.endswith(b"\r\n") or b"\r" in self._line[:-2] or b"\0" in self._line:
@@ -106,4 +106,4 @@ class Body:
             if not line:
                 self._reading = _BodyState.DONE
             elif not is_trailer(line):
-                raise BadHead(400, "The trailer of the body has a line that may not stand there.")
+                raise BadHead(400, "The trailer of the body has a line that is not allowed there.")

@@ -1,8 +1,7 @@
-"""Who is it, without asking the database each time; and what becomes of what they have open when they may no longer come in?
+"""Cache who a credential belongs to, and close the connections of a caller whose access ends.
 
-Whoever was recognised is taken for the same for half a minute, unless something is heard that says otherwise. What stays open
-goes by a credential: when that is gone, so is the connection, at once where a message tells of it, and within half a minute
-where none arrives.
+A recognized caller is cached for half a minute, unless a revocation arrives. Every open connection depends on a credential:
+when it is revoked, the connection is closed, at once if a message arrives, and within half a minute if none does.
 """
 
 import asyncio
@@ -16,6 +15,7 @@ import structlog
 
 from torpor.accounts import Accounts, Caller
 from torpor.bus.revocations import Revocation, Revocations
+from torpor.domain.access import LONGEST_TOKEN
 from torpor.domain.errors import Refused, Unavailable
 from torpor.domain.records import Workspace
 from torpor.loops import Loop, report_progress, run_until_first_ends
@@ -25,16 +25,15 @@ from torpor.proxy.usage import TrackedConnection, WorkspaceUse
 log = structlog.get_logger()
 
 KNOWN_FOR_S = 30.0
-# Nobody by this: whoever tries again and again does not ask the database each time.
+# An unknown credential is cached too, so that repeated guesses do not reach the database.
 NOBODY_FOR_S = 5.0
-# While the database cannot be asked, nobody can take anything from anybody there either.
+# While the database is unavailable, no access can be revoked there either.
 KNOWN_IN_AN_OUTAGE_S = 300.0
 HOLDS = 10_000
-LONGEST_TOKEN = 500
 
 
 class CachedCaller:
-    """Somebody who showed a credential."""
+    """The caller that a credential belongs to."""
 
     __slots__ = ("caller", "digest", "good_until", "is_gone", "seen_at", "uses")
 
@@ -42,16 +41,16 @@ class CachedCaller:
         self.digest = digest
         self.caller = caller
         self.seen_at = now
-        """When the database last said so."""
+        """When the database last confirmed it."""
         self.good_until = now
-        """Then it is asked again."""
+        """When the database is asked again."""
         self.is_gone = False
-        """Whatever they showed is not good any more."""
+        """The credential is no longer valid."""
         self.uses: set[CallerUse] = set()
-        """What they have open."""
+        """The open connections."""
 
     def asked(self, now: float) -> None:
-        """The database has been asked just now, whether it answered or not."""
+        """The database was asked now, with or without success."""
         if self.caller is None:
             self.good_until = now + NOBODY_FOR_S
             return
@@ -70,7 +69,7 @@ class CallerCache:
         cut: Callable[[str], None],
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`cut`: ends whatever goes by this bearer (see `bearer`)."""
+        """`cut`: ends all connections of this bearer (see `bearer`)."""
         self._accounts = accounts
         self._revocations = revocations
         self._cut = cut
@@ -81,15 +80,15 @@ class CallerCache:
         """By workspace."""
         self._missed = asyncio.Event()
 
-    # ── asking ────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── lookup ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def known(self, token: str) -> CachedCaller | None:
-        """Whoever this is, as far as that is known and fresh; None: it must be asked for."""
+        """The caller, if cached and fresh; None: the database must be asked."""
         visitor = self._known.get(_digest(token))
         return visitor if visitor is not None and self._now() < visitor.good_until else None
 
     async def ask(self, token: str) -> CachedCaller:
-        """Whoever this is; many who ask at once ask once. Unavailable when that cannot be told."""
+        """The caller; concurrent calls share one query. Raises Unavailable if the database cannot answer."""
         digest = _digest(token)
         if not 0 < len(token) <= LONGEST_TOKEN:
             return CachedCaller(digest, None, self._now())
@@ -106,7 +105,7 @@ class CallerCache:
         except Refused:
             caller = None
         except Unavailable:
-            # What was revoked while it was asked for stays so, whoever cannot be asked.
+            # A credential that was revoked during the query stays revoked, although the query failed.
             if before is None or before.caller is None or before.is_gone:
                 raise
             if self._now() - before.seen_at > KNOWN_IN_AN_OUTAGE_S:
@@ -114,7 +113,7 @@ class CallerCache:
             before.asked(self._now())
             return before
         if self._asking.get(digest) is not asyncio.current_task():
-            # Something was revoked meanwhile: this answer may be older than that.
+            # A revocation arrived during the query: the result may be older.
             return CachedCaller(digest, None, self._now()) if caller is None else await self.ask(token)
         return self._keep(digest, caller)
 
@@ -122,7 +121,7 @@ class CallerCache:
         if self._asking.get(digest) is done:
             del self._asking[digest]
         if not done.cancelled():
-            # Whoever waited has been told; where nobody does, it is no news.
+            # Marks the exception as retrieved: the callers have got it, and without callers it does not matter.
             done.exception()
 
     def _keep(self, digest: bytes, caller: Caller | None) -> CachedCaller:
@@ -136,24 +135,24 @@ class CallerCache:
         visitor.seen_at = self._now()
         visitor.asked(visitor.seen_at)
         if caller is None and len(self._known) >= HOLDS // 2:
-            # Whoever guesses must not make us forget who people are.
+            # Guesses must not push known callers out of the cache.
             return visitor
         while len(self._known) >= HOLDS:
             self._known.pop(next(iter(self._known))).good_until = float("-inf")
         self._known[digest] = visitor
         return visitor
 
-    # ── what is open ──────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── open connections ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def use(self, visitor: CachedCaller, workspace_id: str, use: WorkspaceUse) -> "CallerUse":
-        """The same use of a workspace, by somebody: what is open by it is known here."""
+        """Wraps a use of a workspace, so that its connections are known here."""
         return CallerUse(self, visitor, workspace_id, use)
 
     def opened(self, use: "CallerUse") -> None:
         use.visitor.uses.add(use)
         self._open.setdefault(use.workspace_id, set()).add(use)
         if use.visitor.is_gone:
-            # While its way was being made: it ends as soon as it has begun.
+            # Revoked while the request was being forwarded: the connection ends as soon as it has begun.
             asyncio.get_running_loop().call_soon(self._cut, use.bearer)
 
     def closed(self, use: "CallerUse") -> None:
@@ -168,15 +167,15 @@ class CallerCache:
         return workspace_id in self._open
 
     def look_at(self, workspace_id: str, workspace: Workspace | None) -> None:
-        """With whom it is shared may have changed: whoever may not use it any more has nothing open there."""
+        """The sharing of the workspace may have changed: close the connections of callers who have no access any more."""
         for use in tuple(self._open.get(workspace_id, ())):
             if caller_access(use.visitor.caller, workspace) is not CallerAccess.MAY_USE:
                 self._cut(use.bearer)
 
-    # ── revoking ──────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── revocation ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Runs until canceled."""
         await run_until_first_ends(
             Loop("visitors", self._ask_again, interval_s=KNOWN_FOR_S, wake=self._missed).run(),
             self._revocations.listen(self.revoked, self.forget, name="visitor-revocations"),
@@ -186,26 +185,23 @@ class CallerCache:
         for visitor in self._known_or_open():
             if visitor.caller is not None and revoked.concerns(visitor.caller.credential_id, visitor.caller.user.id):
                 self._drop(visitor)
-        # An answer that is on its way may be from before.
+        # The result of a query in progress may be older than the revocation.
         self._asking.clear()
 
     def forget(self) -> None:
-        """Some may have been revoked without our hearing of it."""
+        """Revocations may have been lost."""
         self._asking.clear()
         for visitor in self._known.values():
             visitor.good_until = float("-inf")
         self._missed.set()
 
     async def _ask_again(self) -> None:
-        """About everybody who has something open: nobody may come by whose request it would be asked."""
+        """Check all callers with open connections again: there may be no further request that would do so."""
         for visitor in [one for one in self._known_or_open() if one.uses]:
             report_progress()
             try:
-                now = await self._accounts.recognise_again(visitor.caller) if visitor.caller is not None else None
-                if _has_lost(visitor.caller, now):
-                    self._drop(visitor)
-                else:
-                    visitor.caller = now
+                if visitor.caller is not None:
+                    visitor.caller = await self._accounts.check_rights(visitor.caller)
             except Refused:
                 self._drop(visitor)
             except Unavailable as out:
@@ -214,7 +210,7 @@ class CallerCache:
                 log.exception("visitor_not_asked")
 
     def _known_or_open(self) -> set[CachedCaller]:
-        """Also those who were forgotten for want of room, and have something open."""
+        """Including callers with open connections that were evicted from the cache."""
         return {*self._known.values(), *(use.visitor for among in self._open.values() for use in among)}
 
     def _drop(self, visitor: CachedCaller) -> None:
@@ -230,12 +226,12 @@ class CallerCache:
 
 
 class CallerUse:
-    """Implements `proxy.usage.Use`: the use of one workspace by one visitor."""
+    """Implements `proxy.usage.WorkspaceUse`: the use of one workspace by one caller."""
 
     __slots__ = ("bearer", "count", "inner", "visitor", "visitors", "workspace_id")
 
     def __init__(self, visitors: CallerCache, visitor: CachedCaller, workspace_id: str, inner: WorkspaceUse) -> None:
-        assert visitor.caller is not None, "nobody uses nothing"
+        assert visitor.caller is not None, "a use has a caller"
         self.visitors = visitors
         self.visitor = visitor
         self.workspace_id = workspace_id
@@ -251,7 +247,7 @@ class CallerUse:
 
 
 class CallerConnection:
-    """Counts what is open."""
+    """Registers an open connection."""
 
     __slots__ = ("_inner", "_use", "carried")
 
@@ -264,7 +260,7 @@ class CallerConnection:
             use.visitors.opened(use)
 
     def is_no_use(self) -> None:
-        # Whoever may not come in any more may not listen either: it is still known here.
+        # A revoked caller must not keep the stream either, so it stays registered.
         self._inner.is_no_use()
 
     def closed(self) -> None:
@@ -277,7 +273,7 @@ class CallerConnection:
 
 
 def _has_lost(before: Caller | None, now: Caller | None) -> bool:
-    """Who may as much as before, or more, keeps what they have open."""
+    """Whether the caller has less access than before. Otherwise open connections stay."""
     return before is not now if before is None or now is None else before.has_lost(now)
 
 

@@ -1,7 +1,7 @@
-"""What becomes of one client's connection, request after request?
+"""Handle one client connection, request after request.
 
-Each head is read and judged; then bytes flow both ways as fast as the slower side takes them. Callbacks all the way: whoever is
-known and awake is passed on without a task, and head and body go out in one write.
+Each head is parsed and judged by the gate; then bytes flow in both directions at the speed of the slower side. Everything runs
+in callbacks: a known caller of a running workspace is forwarded without a task, and head and body go out in one write.
 """
 
 import asyncio
@@ -39,28 +39,29 @@ from torpor.proxy.usage import UNWATCHED, TrackedConnection
 
 log = structlog.get_logger()
 
-# Asking twice is asking once. Only such requests go out on a connection that may be dead.
+# Idempotent methods. Only these are sent on a reused connection, which may be dead.
 REPEATABLE = frozenset({b"GET", b"HEAD", b"OPTIONS", b"PUT", b"DELETE", b"TRACE"})
 
 
-# A client that sends a byte now and then could be listened to for ever: so many times as long as a silent one.
+# A client that sends a byte now and then could keep the connection open without end: it has this many times the limit of a
+# silent one.
 _LONGEST_CLOSING = 15
-# Where the system cannot tell, a half that was closed is noticed when it is read.
+# Where the system has no such event, a closed half is noticed when the connection is read.
 _HALF_CLOSED = getattr(select, "POLLRDHUP", 0)
 
 
 class ConnectionStage(Enum):
-    """How far it has come."""
+    """The progress of the present request."""
 
     WAITING = auto()
-    """For a head, or the rest of one."""
+    """For a request head, or the rest of one."""
     JUDGED = auto()
-    """The gate has to find out first."""
+    """The gate has not answered yet."""
     CONNECTING = auto()
     UNDER_WAY = auto()
-    """The request goes there and the answer back, either before the other."""
+    """The request is sent and the response received, in any order."""
     CLOSING = auto()
-    """All is said; it is listened to until it has heard that."""
+    """The response is complete; the connection is read until the client has received it."""
     OVER = auto()
 
 
@@ -112,30 +113,30 @@ class ClientConnection(asyncio.Protocol):
         self._stage = ConnectionStage.WAITING
         self._since = self.moved_at = traffic.now()
         self._arrived = b""
-        """Bytes that nobody has looked at, or not to their end."""
+        """Bytes that are not processed yet."""
         self._searched = 0
         self._raw = b""
         self._head: RequestHead | None = None
         self._is_last = False
         self._framing: Framing = NO_BODY
         self._may_reuse = False
-        """What follows from the head alone; most clients ask the same thing many times."""
+        """Depends on the head only; kept, because most clients repeat the same request."""
         self._body: Body | None = None
-        """Of the request, until all of it has arrived."""
+        """Until the whole body of the request has arrived."""
         self._closes = False
-        """Whether the connection ends with this answer."""
+        """Whether the connection closes after this response."""
         self._lingers = False
-        """Whether it may go on sending though we have said our last word."""
+        """Whether the client may still send although the response is complete."""
         self._is_half_closed = False
         self._is_choked = False
-        """It does not take what it is sent."""
+        """The client does not read what it is sent."""
         self._is_paused = False
         self._asking: asyncio.Future[Verdict] | asyncio.Future[Upstream] | None = None
         self._passing: Forward | None = None
         self._message = b""
-        """The head as it goes on."""
+        """The head as it is forwarded."""
         self._said: tuple[RequestHead, RequestOrigin, bool] | None = None
-        """What that is made of: asked the same again, it need not be made again."""
+        """The inputs of `_message`: for the same inputs it is not built again."""
         self._tie: TrackedConnection = UNWATCHED
         self._upstream: Upstream | None = None
         self.has_begun_answer = False
@@ -149,20 +150,20 @@ class ClientConnection(asyncio.Protocol):
         traffic = self._traffic
         traffic.arrived(self)
         peer = transport.get_extra_info("peername")
-        self._peer = peer[0] if peer else "0.0.0.0"  # noqa: S104 - it has gone already
+        self._peer = peer[0] if peer else "0.0.0.0"  # noqa: S104 - the client has disconnected already
         self._origin = RequestOrigin(self._peer)
         self._is_trusted = traffic.trust.believes(self._peer)
         if not self._may_come_in():
             return
         traffic.newcomers[self] = None
         if len(traffic.newcomers) > traffic.patience.most_newcomers:
-            # Refusing whoever comes now would let those who never ask keep everybody out.
+            # To refuse the newest would let clients that never send a request keep all others out.
             next(iter(traffic.newcomers)).make_room()
         if traffic.is_draining:
             self._transport.close()
 
     def _may_come_in(self) -> bool:
-        """Whether there is a place; a trusted proxy takes one for each request."""
+        """Whether there is a free slot; a trusted proxy takes one for each request."""
         traffic = self._traffic
         if not traffic.places.has_total(len(traffic.guests) - 1, iter(traffic.newcomers), self._since):
             self._turn_away(FULL)
@@ -175,7 +176,7 @@ class ClientConnection(asyncio.Protocol):
         return True
 
     def _turn_away(self, reply: Reply) -> None:
-        """It is told why, unless many others are being told: each is listened to until it has heard that."""
+        """Send the reason, unless many others are being refused: each such connection is read until the client has it."""
         self._is_new = False
         places = self._traffic.places
         if places.answering >= places.limits.answered:
@@ -196,13 +197,13 @@ class ClientConnection(asyncio.Protocol):
             case ConnectionStage.CLOSING | ConnectionStage.OVER:
                 pass
             case _:
-                # The next request, or the body of one that nobody takes yet: no more of it is read.
+                # The next request, or a body that the upstream does not take yet: stop reading.
                 self._arrived += data
                 self.read_on()
 
     def eof_received(self) -> bool:
         self._is_half_closed = True
-        # Whoever has not sent all of a request waits for no answer; whoever has may have closed only their half.
+        # A client that has not sent a whole request expects no response; one that has may have closed only its half.
         if self._stage in (ConnectionStage.WAITING, ConnectionStage.CLOSING, ConnectionStage.OVER):
             return False
         return self._body is None or bool(self._arrived)
@@ -235,7 +236,7 @@ class ClientConnection(asyncio.Protocol):
             self._next()
 
     def read_on(self) -> None:
-        """Or do not: for as long as there are bytes that have no place to go."""
+        """Read, or pause reading while there are bytes that cannot be forwarded."""
         is_held = bool(self._arrived) and (
             self._stage not in (ConnectionStage.WAITING, ConnectionStage.CLOSING) or self._is_choked
         )
@@ -256,7 +257,7 @@ class ClientConnection(asyncio.Protocol):
             if end < 0:
                 head_ends(data, self._searched)
                 if not self._arrived:
-                    # Its time begins with it: the spell before was nobody's request.
+                    # The time limit begins with the first byte of the request; the idle time before it does not count.
                     self._since = self.moved_at
                 self._arrived, self._searched = data, len(data)
                 if self._is_half_closed:
@@ -344,7 +345,7 @@ class ClientConnection(asyncio.Protocol):
         self._connect(verdict)
 
     def _put_into_words(self, head: RequestHead, to_workspace: bool) -> None:
-        """As it goes on; of what was said last as much is said again as can be."""
+        """Build the head to forward; reuse the last one as far as possible."""
         said = self._said
         if said is None or said[0].headers is not head.headers or said[1:] != (self._origin, to_workspace):
             self._message = forwarded_head(head, self._origin, to_workspace=to_workspace)
@@ -353,7 +354,7 @@ class ClientConnection(asyncio.Protocol):
         self._said = (head, self._origin, to_workspace)
 
     def ask_again(self) -> None:
-        """The connection that was used once more had ended."""
+        """Send the request again, because the reused connection had been closed."""
         assert self._passing is not None
         self._upstream = None
         self._connect(self._passing)
@@ -383,7 +384,7 @@ class ClientConnection(asyncio.Protocol):
             self.no_answer(repr(error))
 
     def _ask(self, upstream: Upstream) -> None:
-        """Head and what there is of the body, in one write."""
+        """Send the head and the available part of the body in one write."""
         self._stage = ConnectionStage.UNDER_WAY
         self._upstream = upstream
         if self._is_choked:
@@ -393,7 +394,7 @@ class ClientConnection(asyncio.Protocol):
             try:
                 taken = self._body.take(self._arrived)
             except BadHead as bad:
-                # It has not been asked, so it does not know whose it is.
+                # The upstream has not got the request, so it does not know its client.
                 upstream.abandon()
                 self._refuse(bad)
                 return
@@ -423,26 +424,26 @@ class ClientConnection(asyncio.Protocol):
                 self.read_on()
         upstream.send(data if taken == len(data) else data[:taken])
 
-    # ── the answer, as the other side gives it ──
+    # ── the response of the upstream ──
 
     @property
     def has_sent_all(self) -> bool:
         return self._body is None
 
     def interim(self, answer: ResponseHead) -> None:
-        # HTTP/1.0 knows of none.
+        # HTTP/1.0 has no interim responses.
         if self._head is not None and self._head.version == b"HTTP/1.1":
             self.write(answer.render())
 
     def begin_answer(self, answer: ResponseHead, framing: Framing) -> bool:
-        """Whether it is the last on this connection."""
+        """Returns whether it is the last response on this connection."""
         passing = self._passing
         assert passing is not None
         self.has_begun_answer = True
         if framing is UNTIL_CLOSE or self._body is not None or self._traffic.is_draining or self.wants_upgrade:
             self._closes = True
         if answer.is_event_stream:
-            # It has no end: a download is use for as long as it takes, this is open in every forgotten tab.
+            # It has no end. A download counts as use while it lasts, but an event stream is open in every forgotten tab.
             self._tie.is_no_use()
         count(passing.outcome)
         return self._closes
@@ -452,7 +453,7 @@ class ClientConnection(asyncio.Protocol):
             self._transport.write(data)
 
     def end_answer(self) -> None:
-        """All of it has come."""
+        """The response is complete."""
         self._tie.closed()
         self._tie = UNWATCHED
         self._passing = self._upstream = None
@@ -464,7 +465,7 @@ class ClientConnection(asyncio.Protocol):
         self._stage = ConnectionStage.WAITING
         self._since = self.moved_at
         if self._arrived:
-            # One after the other, and whoever takes no answer gets no other.
+            # Responses are sent in order, and a client that does not read one gets no other.
             if not self._is_choked:
                 asyncio.get_running_loop().call_soon(self._next)
         elif self._is_paused:
@@ -477,7 +478,7 @@ class ClientConnection(asyncio.Protocol):
             self.read_on()
 
     def no_answer(self, why: str) -> None:
-        """There is none."""
+        """The upstream sends no response."""
         passing, head = self._passing, self._head
         assert passing is not None
         assert head is not None
@@ -485,7 +486,7 @@ class ClientConnection(asyncio.Protocol):
         self._reply(passing.sorry)
 
     def switch(self, upstream: Upstream, answer: ResponseHead, rest: bytes) -> None:
-        """From here on it is a wire."""
+        """From here on the connection is a tunnel."""
         passing, head = self._passing, self._head
         assert passing is not None
         assert head is not None
@@ -509,7 +510,7 @@ class ClientConnection(asyncio.Protocol):
         self._traffic.left(self)
         tunnel.begin(self._arrived, rest, is_half_closed=self._is_half_closed, is_choked=self._is_choked)
 
-    # ── the answer, as we give it ──
+    # ── our own responses ──
 
     def _reply(self, reply: Reply, *, closes: bool = False) -> None:
         if self._body is not None and self._arrived and not closes:
@@ -524,7 +525,7 @@ class ClientConnection(asyncio.Protocol):
         self.end_answer()
 
     def _skip_body(self) -> None:
-        """What has arrived already of a body that nobody wants."""
+        """Skip the part of an unwanted body that has arrived."""
         assert self._body is not None
         try:
             taken = self._body.take(self._arrived)
@@ -535,27 +536,27 @@ class ClientConnection(asyncio.Protocol):
             self._arrived = self._arrived[taken:]
 
     def _refuse(self, bad: BadHead) -> None:
-        """It has begun to send, and what comes now is no request."""
+        """Reply with an error: the bytes that follow are not a request."""
         if self.has_begun_answer:
             self.cut()
         else:
             self._reply(refused(bad), closes=True)
 
     def _close(self) -> None:
-        # It can make no room any more, and must not stand before those that can.
+        # It can no longer give its slot to another, so it must not be listed before those that can.
         self._no_newcomer()
         self._stage = ConnectionStage.CLOSING
         self._since = self._traffic.now()
         if self._body is None and not self._arrived and not self._lingers:
             self._transport.close()
             return
-        # Closing on somebody who still sends would destroy the answer on its way.
+        # Closing the connection while the client sends would destroy the response in transit.
         self._arrived = b""
         close_write_half(self._transport)
         self.read_on()
 
     def _let_go(self) -> None:
-        """Of whatever was begun for this request."""
+        """Release all that belongs to this request."""
         if self._is_trusted:
             self._leave_place()
         tie, self._tie = self._tie, UNWATCHED
@@ -574,12 +575,12 @@ class ClientConnection(asyncio.Protocol):
             place.leave()
 
     def cut(self) -> None:
-        """What it has got is not all, and it shall notice."""
+        """Reset the connection, so that the client notices that the response is incomplete."""
         self._let_go()
         self._stage = ConnectionStage.OVER
         reset(self._transport)
 
-    # ── what the front asks ──
+    # ── calls of the server ──
 
     @property
     def bearer(self) -> str | None:
@@ -608,7 +609,8 @@ class ClientConnection(asyncio.Protocol):
                 pass
 
     def _has_gone(self, is_silent: bool) -> bool:
-        """Whether one that is not read from has hung up, which nobody would hear; `is_silent`: half of it is enough."""
+        """Whether a client that is not read from has disconnected, which causes no event. `is_silent`: a closed half is
+        enough."""
         asked = select.poll()
         asked.register(self._transport.get_extra_info("socket").fileno(), _HALF_CLOSED if is_silent else 0)
         return bool(asked.poll(0))
@@ -624,7 +626,7 @@ class ClientConnection(asyncio.Protocol):
                 self._head = None
                 self._reply(refused(late), closes=True)
         elif waited_s > (patience.head_s if self._is_new else patience.idle_s):
-            # A browser's spare connection, opened for a request that never came.
+            # A spare connection of a browser, on which no request came.
             self._transport.close()
 
     def _look_at_exchange(self, silent_s: float, patience: ProxyTimeouts) -> None:
@@ -640,14 +642,14 @@ class ClientConnection(asyncio.Protocol):
             if silent_s > patience.body_s:
                 self._refuse(SLOW_BODY)
         elif self.has_begun_answer and upstream.is_choked:
-            # It answers, and takes nothing more of what it is sent.
+            # The upstream responds, but takes no more of the request.
             if silent_s > patience.answer_s:
                 self.cut()
         elif not self.has_begun_answer and silent_s > (patience.upgrade_s if self.wants_upgrade else patience.answer_s):
             self._reply(passing.too_late)
 
     def make_room(self) -> None:
-        """For somebody who may ask sooner."""
+        """Close, for a newer connection that may send a request sooner."""
         self._no_newcomer()
         if self._stage is ConnectionStage.WAITING:
             self._reply(TOO_MANY, closes=True)

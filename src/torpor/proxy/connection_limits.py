@@ -1,10 +1,10 @@
-"""How many connections may one client address have, and all of them together?
+"""Limit the connections of one client address, and of all clients together.
 
-A connection costs up to three descriptors of this process: its own, the one that goes on, and the other end of that where it
-leads to our own API. Without a limit one client uses them all up, and neither the database nor a workspace can be reached.
+A connection costs up to three file descriptors of this process: its own, the upstream's, and the other end of that if it leads
+to our own API. Without a limit one client could use them all, and neither the database nor a workspace could be reached.
 
-IPv6 addresses count by their /64, of which one client has every address. A trusted proxy carries the requests of many clients
-on its connections, so these count for the forwarded address, one for each request under way.
+IPv6 addresses count by their /64, because one client has all addresses in it. A trusted proxy carries the requests of many
+clients on its connections, so these count for the forwarded address, one for each request in progress.
 """
 
 import ipaddress
@@ -38,12 +38,12 @@ class ConnectionLimits:
 
     @property
     def backlog(self) -> int:
-        """As many are accepted before the first of them is counted, so they must fit beside the total."""
+        """As many connections are accepted before the first of them is counted, so they must fit beside the total."""
         return min(_MOST_BACKLOG, max(1, self.total // 4))
 
     @property
     def answered(self) -> int:
-        """How many connections are told at a time that there are too many; the others are closed without an answer."""
+        """How many refused connections get a response at a time; the others are closed without one."""
         return min(_MOST_ANSWERED, max(1, self.total // 8))
 
 
@@ -51,7 +51,7 @@ UNLIMITED = ConnectionLimits(per_address=2**20, total=2**20)
 
 
 def total_connections(descriptors: int) -> int:
-    """Three descriptors for each, and as many again as for one are left to database, bus and workspaces."""
+    """Three descriptors for each connection, and a fourth share for the database, the bus and workspaces."""
     return max(1, (_DESCRIPTORS_OF_UNLIMITED if descriptors == resource.RLIM_INFINITY else descriptors) // 4)
 
 
@@ -64,16 +64,16 @@ class SlotHolder(Protocol):
 
     @property
     def is_newcomer(self) -> bool:
-        """It has not sent a whole head yet."""
+        """Whether it has not sent a whole head yet."""
         ...
 
     def give_way(self) -> bool:
-        """Close at once if no request is under way; whether it did."""
+        """Close at once if no request is in progress; returns whether it did."""
         ...
 
 
 class ConnectionSlot:
-    """What one connection, or one request of a trusted proxy, counts for."""
+    """The slot of one connection, or of one request of a trusted proxy."""
 
     __slots__ = ("_among", "address", "holder")
 
@@ -89,20 +89,20 @@ class ConnectionSlot:
 
 
 class ConnectionLimiter:
-    """The connections of each address, the oldest first."""
+    """The connections of each address, oldest first."""
 
     def __init__(self, limits: ConnectionLimits) -> None:
         self.limits = limits
         self._taken: dict[str, dict[ConnectionSlot, None]] = {}
         self._logged_at: dict[str, float] = {}
         self.answering = 0
-        """How many are being told that there are too many."""
+        """How many refused connections are getting a response."""
 
     def __len__(self) -> int:
         return sum(map(len, self._taken.values()))
 
     def take(self, address: str, holder: SlotHolder, now: float) -> ConnectionSlot | None:
-        """A place for one more of this address; None: it has too many, and each has a request under way."""
+        """A slot for one more connection of this address; None if it has too many, and all have a request in progress."""
         group = address_group(address)
         taken = self._taken.get(group)
         if taken is not None and len(taken) >= self.limits.per_address:
@@ -110,7 +110,7 @@ class ConnectionLimiter:
             if not self._make_room(taken):
                 return None
         place = ConnectionSlot(self, group, holder)
-        # Looked up again: the only one of them may have made room.
+        # Looked up again: the only connection of the group may have been closed.
         self._taken.setdefault(group, {})[place] = None
         return place
 
@@ -121,8 +121,8 @@ class ConnectionLimiter:
             del self._taken[place.address]
 
     def has_total(self, count: int, newcomers: Iterator[SlotHolder], now: float) -> bool:
-        """Whether one more fits beside so many others; the oldest newcomer is closed for it, else one without a request of the
-        address that has the most."""
+        """Whether one more connection fits beside `count` others. If needed, the oldest newcomer is closed, else a connection
+        without a request of the address that has the most."""
         if count < self.limits.total:
             return True
         self._report("total", "all", now)
@@ -159,7 +159,7 @@ class ConnectionLimiter:
 
 @lru_cache(maxsize=4096)
 def address_group(address: str) -> str:
-    """The addresses that one client has."""
+    """The addresses that count as one client."""
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:

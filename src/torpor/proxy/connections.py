@@ -1,4 +1,4 @@
-"""Who is here, and what do they all share?"""
+"""Hold the open connections and what they share."""
 
 import asyncio
 from typing import Protocol
@@ -10,39 +10,39 @@ from torpor.proxy.gate import Gate
 from torpor.proxy.timeouts import ProxyTimeouts
 from torpor.proxy.upstream_pool import Pool
 
-# What a WebSocket is told at its end.
+# Close codes of WebSockets.
 GOING_AWAY = 1001
 NOT_ALLOWED = 1008
 
 
 class OpenConnection(Protocol):
-    """A client's connection, whatever is spoken on it."""
+    """A client's connection, of any protocol."""
 
     @property
     def bearer(self) -> str | None:
-        """Whose right it goes by now."""
+        """The credential behind it."""
         ...
 
     def look(self, now: float, patience: ProxyTimeouts) -> None:
-        """End it if its time is over."""
+        """Close it if a timeout has passed."""
         ...
 
     def drain(self) -> None:
-        """We are about to stop: what is under way may finish, and nothing new begins."""
+        """The server stops: requests in progress may finish, and no new one begins."""
         ...
 
     def end(self, code: int) -> None:
-        """Stop at once; `code` is what a WebSocket is told."""
+        """End at once; `code` is the close code of a WebSocket."""
         ...
 
     def abort(self) -> None: ...
 
 
 class NewConnection(OpenConnection, SlotHolder, Protocol):
-    """Has not sent a whole head yet."""
+    """It has not sent a whole head yet."""
 
     def make_room(self) -> None:
-        """Leave, for somebody who may ask sooner."""
+        """Close, for another connection that may send a request sooner."""
         ...
 
 
@@ -56,7 +56,7 @@ class Connections:
         self.places = ConnectionLimiter(limits)
         self.guests: set[OpenConnection] = set()
         self.newcomers: dict[NewConnection, None] = {}
-        """Who have not sent a whole head yet, the oldest first."""
+        """Connections that have not sent a whole head yet, oldest first."""
         self.is_draining = False
         self.now = loop.time
         self._is_empty = asyncio.Event()
@@ -75,7 +75,7 @@ class Connections:
             self._is_empty.set()
 
     async def is_gone(self, within_s: float) -> bool:
-        """Whether everybody has left within so many seconds."""
+        """Returns whether all connections have ended within this time."""
         try:
             async with asyncio.timeout(within_s):
                 await self._is_empty.wait()

@@ -1,5 +1,5 @@
 "use strict";
-// Follows how a workspace stands, and opens it once it is ready. It only ever looks: a tab left open wakes nobody.
+// Shows the status of a workspace as it changes, and opens the workspace when it is ready. It only reads: an open tab starts no workspace.
 (() => {
   const at = (id) => document.getElementById(id);
   const main = document.querySelector("main");
@@ -44,10 +44,10 @@
     main.dataset.moving = "no";
     for (const id of ["bar", "steps", "note", "error", "rest"]) at(id).hidden = true;
     at("wake").hidden = false;
-    say(at("wake"), "Load it again");
+    say(at("wake"), "Reload");
   }
 
-  // Each try is a request that keeps the workspace awake: a tab that nobody looks at must give up some time.
+  // Each retry is a request that keeps the workspace awake, so a forgotten tab must give up after a few.
   function triesSoFar() {
     try {
       const last = JSON.parse(sessionStorage.getItem("torpor-tries") || "{}");
@@ -62,21 +62,21 @@
   async function follow() {
     if (main.dataset.again) {
       const tries = triesSoFar();
-      if (tries >= MOST_TRIES) return stop(document.title, "It was tried again several times.");
+      if (tries >= MOST_TRIES) return stop(document.title, "Several retries failed.");
       await wait(1000 * Number(main.dataset.again) * 2 ** tries);
     }
     for (;;) {
       let told;
       try {
         const answer = await fetch("/.torpor/standing?after=" + encodeURIComponent(after), { cache: "no-store" });
-        if (answer.status === 401) return stop("You are signed out", "Sign in again to go on.");
-        if (answer.status === 403 || answer.status === 404) return stop("It is not here any more", "It was deleted, renamed, or is no longer shared with you.");
+        if (answer.status === 401) return stop("You are signed out", "Sign in again to continue.");
+        if (answer.status === 403 || answer.status === 404) return stop("This workspace is no longer available", "It was deleted or renamed, or is no longer shared with you.");
         if (!answer.ok) throw new Error(String(answer.status));
         told = await answer.json();
         failures = 0;
       } catch {
         failures += 1;
-        if (failures > 1) say(at("words"), "Torpor does not answer just now. Trying again \u2026");
+        if (failures > 1) say(at("words"), "Torpor does not respond. Retrying \u2026");
         await wait(Math.min(10000, 300 * 2 ** failures));
         after = "";
         continue;

@@ -1,4 +1,4 @@
-"""Where did a request come from, and who is believed about it?"""
+"""Find the origin of a request from the headers of trusted proxies."""
 
 from collections.abc import Sequence
 from ipaddress import ip_address, ip_network
@@ -10,13 +10,13 @@ _SCHEMES = frozenset({b"http", b"https"})
 
 
 class TrustedProxies:
-    """Of the proxies before this one that are named, X-Forwarded-For and -Proto are believed; of nobody else."""
+    """X-Forwarded-For and X-Forwarded-Proto are believed only if a listed proxy sent them."""
 
     def __init__(self, trusted: Sequence[str]) -> None:
         try:
             self._networks = tuple(ip_network(one, strict=False) for one in trusted)
         except ValueError as error:
-            raise Refused("bad_setting", f"a trusted proxy is an address or a network: {error}") from error
+            raise Refused("bad_setting", f"a trusted proxy must be an address or a network: {error}") from error
 
     def believes(self, peer: str) -> bool:
         try:
@@ -26,13 +26,13 @@ class TrustedProxies:
         return any(address in network for network in self._networks)
 
     def origin(self, head: RequestHead, peer: str) -> RequestOrigin:
-        """Of a request that somebody passed on who is believed: the last hop that is not."""
+        """The origin of a request from a trusted proxy: the last hop that is not trusted."""
         client = peer
         for hop in reversed(b",".join(head.values(b"x-forwarded-for")).split(b",")):
             try:
                 client = str(ip_address(hop.strip().decode("ascii")))
             except ValueError:
-                # What stands further left was said by somebody who says such things.
+                # The values further left come from a source that sends invalid addresses.
                 break
             if not self.believes(client):
                 break

@@ -1,17 +1,16 @@
-"""Does a stream carry data, or only signs of life, and may we put in a word?
+"""Tell the data of a stream from its keep-alive messages, and find where a close frame can be inserted.
 
-A WebSocket that nobody uses still sends pings for ever. The headers of its frames are walked as the bytes go by; payloads are
-neither looked at nor kept.
+An unused WebSocket sends pings without end. Only the headers of the frames are parsed; payloads are neither read nor kept.
 """
 
 from typing import Protocol
 
-# Text, binary, and what continues them. Close, ping and pong say nothing but that somebody is there.
+# Text, binary and continuation frames. Close, ping and pong only show that the other side is connected.
 DATA = frozenset({0x0, 0x1, 0x2})
 CONTROL = frozenset({0x8, 0x9, 0xA})
 _KNOWN = DATA | CONTROL
 
-# How many bytes of length follow the second byte, by what stands in it.
+# How many bytes of length follow the second byte, by its value.
 _LENGTH_BYTES = {126: 2, 127: 8}
 _MASK_BYTES = 4
 _LONGEST_SHORT_FRAME_BYTES = 2 + _MASK_BYTES + 125
@@ -19,14 +18,14 @@ _LONGEST_PAYLOAD_BYTES = 1 << 63
 
 
 def close_frame(code: int, *, is_masked: bool = False) -> bytes:
-    """A frame that closes a WebSocket. What a client sends is masked; with zeros, which hide nothing and need not."""
+    """A frame that closes a WebSocket. Frames of a client are masked; here with zeros, because nothing has to be hidden."""
     return (b"\x88\x82\x00\x00\x00\x00" if is_masked else b"\x88\x02") + code.to_bytes(2)
 
 
 class StreamParser(Protocol):
     @property
     def is_between(self) -> bool:
-        """Whether a frame of our own could stand here."""
+        """Whether the position is between two frames, so that one can be inserted."""
         ...
 
     def take(self, piece: bytes) -> bool:
@@ -35,7 +34,7 @@ class StreamParser(Protocol):
 
 
 class RawStreamParser:
-    """A protocol that we do not know: every byte counts."""
+    """An unknown protocol: every byte counts as data."""
 
     is_between = False
 
@@ -50,12 +49,12 @@ class WebSocketParser:
 
     def __init__(self) -> None:
         self._header = b""
-        """As much as has arrived of a header that is not whole."""
+        """The received part of an incomplete header."""
         self._left = 0
         """Bytes of the present payload that have not arrived."""
         self._is_data = False
         self._is_lost = False
-        """What came is no WebSocket's: from here on every byte counts, because that harms nobody."""
+        """The stream is not a valid WebSocket: from here on every byte counts as data, which keeps the workspace awake."""
 
     @property
     def is_between(self) -> bool:
@@ -63,7 +62,7 @@ class WebSocketParser:
 
     def take(self, piece: bytes) -> bool:
         if not (self._left or self._header or self._is_lost) and len(piece) > 1:
-            # One short frame, whole: what somebody types, and what a ping is.
+            # One short, complete frame: the common case for keystrokes and pings.
             kind, second = piece[0] & 0x0F, piece[1]
             if second & 0x7F < 126 and kind in _KNOWN and len(piece) == (second & 0x7F) + (6 if second > 0x7F else 2):
                 return kind in DATA
@@ -86,7 +85,7 @@ class WebSocketParser:
             at += wanted
             if len(self._header) == _header_bytes(self._header):
                 self._begin(self._header)
-                # A payload of no bytes is data as well.
+                # An empty payload counts as data too.
                 found = found or self._is_data or self._is_lost
         return found
 
@@ -99,7 +98,8 @@ class WebSocketParser:
 
 
 def _past_short_frames(piece: bytes, at: int) -> tuple[int, bool]:
-    """Behind the short frames that are whole in this piece, and whether any was data: thousands of them must cost little."""
+    """The position after the short, complete frames in this piece, and whether any was data. Thousands of such frames must cost
+    little."""
     found = False
     last = len(piece) - _LONGEST_SHORT_FRAME_BYTES
     while at <= last:
@@ -113,7 +113,7 @@ def _past_short_frames(piece: bytes, at: int) -> tuple[int, bool]:
 
 
 def _header_bytes(header: bytes) -> int:
-    """How long the header is, as far as what has arrived of it can tell."""
+    """How long the header is, as far as its received bytes show."""
     if len(header) < 2:
         return 2
     return 2 + _LENGTH_BYTES.get(header[1] & 0x7F, 0) + (_MASK_BYTES if header[1] & 0x80 else 0)

@@ -1,7 +1,7 @@
-"""What does the front ask before it passes a request on, and what may it be told?
+"""Define the interface between the proxy server and the gate.
 
-The front reads heads and carries bytes; the gate knows people and workspaces. A gate that has seen a visitor and a route before
-answers at once, without waiting: an awaitable is for what it must find out first, or is worth waiting for.
+The server parses heads and forwards bytes; the gate knows users and workspaces. For a cached caller and route the gate returns
+its verdict directly; it returns an awaitable only if it has to query or to wait.
 """
 
 from collections.abc import Awaitable
@@ -16,30 +16,30 @@ from torpor.proxy.usage import UNWATCHED, WorkspaceUse
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The proxy answers by itself."""
+    """The proxy responds itself."""
 
     status: int
     outcome: RequestOutcome
     headers: tuple[Header, ...] = ()
-    """But for Content-Length, Date and Connection, which are the front's."""
+    """Without Content-Length, Date and Connection, which the server adds."""
     body: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
 class Forward:
-    """It goes on to this address."""
+    """The request is forwarded to this address."""
 
     address: Address
     outcome: RequestOutcome
     sorry: Reply
-    """What is said when nobody answers there."""
+    """The response if the upstream does not respond."""
     too_late: Reply
-    """What is said when an answer does not begin in time."""
+    """The response if the upstream's response does not begin in time."""
     to_workspace: bool = True
-    """Platform cookies and tokens are taken out, and nothing that speaks as the platform comes back."""
+    """The platform's cookies and tokens are removed from the request, and its headers from the response."""
     use: WorkspaceUse = UNWATCHED
     bearer: str | None = None
-    """Whose right it is by: `Front.cut(bearer)` ends whatever goes by it."""
+    """The credential behind the request: `ProxyServer.cut(bearer)` ends its connections."""
 
 
 Verdict: TypeAlias = Forward | Reply
@@ -47,6 +47,6 @@ Verdict: TypeAlias = Forward | Reply
 
 class Gate(Protocol):
     def judge(self, head: RequestHead, client: str) -> Verdict | Awaitable[Verdict]:
-        """What becomes of a request with this (strictly read) head from this address. Never raises; an awaitable may be
-        cancelled when the client hangs up."""
+        """The verdict on a request with this (strictly parsed) head from this address. Never raises; an awaitable may be
+        canceled when the client disconnects."""
         ...

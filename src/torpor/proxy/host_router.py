@@ -1,4 +1,4 @@
-"""Whose is a request: the platform's, a workspace's, or nobody's?"""
+"""Route a request by its host: to the platform, to a workspace, or to neither."""
 
 from collections.abc import Awaitable
 from dataclasses import dataclass
@@ -16,17 +16,17 @@ from torpor.proxy.sign_in_cookie import OWN_PATHS
 from torpor.proxy.workspace_gate import WorkspaceGate
 
 HOSTS_KNOWN = 4096
-# What concerns the process that is asked, whoever else serves the API.
+# Paths about the process that gets the request, even if another one serves the API.
 OF_THIS_PROCESS = (b"/health", b"/metrics")
 
 
 @dataclass(frozen=True, slots=True)
 class PlatformAddress:
-    """Where the API and the dashboard are."""
+    """The address of the API and the dashboard."""
 
     here: Address
     elsewhere: Address | None = None
-    """In another process; what concerns this one is answered here all the same."""
+    """The API of another process. Paths about this process are served here."""
 
     def address(self, target: bytes) -> Address:
         if self.elsewhere is None or target.partition(b"?")[0].startswith(OF_THIS_PROCESS):
@@ -36,14 +36,14 @@ class PlatformAddress:
 
 @dataclass(frozen=True, slots=True)
 class GateHandlers:
-    """What is behind the gate once it is open."""
+    """The handlers that exist once the product has started."""
 
     house: WorkspaceGate
     room: LimitPage
 
 
 class HostRouter:
-    """Implements `proxy.gate.Gate`. It answers before there is anything behind it."""
+    """Implements `proxy.gate.Gate`. It responds before the handlers exist."""
 
     def __init__(self, hosts: Hosts, platform: PlatformAddress, *, has_workspaces: bool = True) -> None:
         self.inside: GateHandlers | None = None

@@ -1,7 +1,7 @@
-"""Who may come in, what wakes, and what is everybody else told?
+"""Decide who has access, which requests wake a workspace, and what the others get.
 
-Navigations and programs wake; a page's own sockets and requests never do, because an open tab must not undo a stop. Whoever has
-not shown who they are learns nothing, not even whether there is such a workspace.
+Navigations and programs wake a workspace. The sockets and requests of a page never do, because an open tab must not undo a
+stop. A caller without a valid credential learns nothing about a workspace, not even whether it exists.
 """
 
 import re
@@ -19,37 +19,37 @@ from torpor.proxy.request_head import RequestHead
 
 class CallerAccess(Enum):
     NOBODY = auto()
-    """Has not shown who they are, or not by anything that is good here."""
+    """No credential, or none that is valid here."""
     NOT_FOR_THIS = auto()
-    """A token that was not made for opening workspaces."""
+    """An API token without the scope for opening workspaces."""
     STRANGER = auto()
-    """For whom there is no such workspace."""
+    """A caller without access. The workspace must look as if it did not exist."""
     MAY_USE = auto()
 
 
 class RequestKind(Enum):
     NAVIGATION = auto()
-    """Somebody's browser goes there."""
+    """A browser opens the address."""
     SUBREQUEST = auto()
-    """Something that a page asks for by itself."""
+    """A request that a page sends."""
     UPGRADE = auto()
-    """A page's own socket."""
+    """A WebSocket of a page."""
     PROGRAM = auto()
-    """Whatever comes with a token."""
+    """Any request with an API token."""
 
 
 class KnockAnswer(Enum):
     FORWARD = auto()
     SIGN_IN = auto()
-    """Go and show who you are, then come back."""
+    """Redirect to the sign-in, then back."""
     REFUSE_401 = auto()
     REFUSE_403 = auto()
     NOT_THERE = auto()
     SHOW = auto()
-    """Tell how it stands."""
+    """Show the status."""
     WAKE_AND_SHOW = auto()
     HOLD = auto()
-    """Until it is ready, or patience ends."""
+    """Wait until the workspace is ready, or until the time limit."""
     WAKE_AND_HOLD = auto()
     REFUSE_503 = auto()
 
@@ -108,19 +108,15 @@ KNOCK: Mapping[CallerAccess, Mapping[RequestKind, Mapping[Readiness, KnockAnswer
 }
 
 
-def answer(who: CallerAccess, what: RequestKind, stands: Readiness) -> KnockAnswer:
-    return KNOCK[who][what][stands]
-
-
 def caller_access(caller: Caller | None, workspace: Workspace | None) -> CallerAccess:
-    """`workspace`: what bears the name, if anything does."""
+    """`workspace`: the workspace with the requested name, if it exists."""
     needs_access, needs_scope = NEEDS[Permission.OPEN]
     if caller is None:
         return CallerAccess.NOBODY
     if needs_scope not in caller.scopes:
         return CallerAccess.NOT_FOR_THIS
     if workspace is None:
-        # A door is for one workspace, and it is not for this one.
+        # A workspace cookie is valid for one workspace, which is not this one.
         return CallerAccess.NOBODY if caller.workspace_id is not None else CallerAccess.STRANGER
     if caller.workspace_id is not None and caller.workspace_id != workspace.id:
         return CallerAccess.NOBODY
@@ -133,26 +129,26 @@ def caller_access(caller: Caller | None, workspace: Workspace | None) -> CallerA
 _BEARER = re.compile(rb"bearer[ \t]+(torpor_[!-~]+)[ \t]*", re.IGNORECASE)
 _SAFE = frozenset({b"GET", b"HEAD"})
 _OWN_SITE = frozenset({b"same-origin", b"none"})
-# Each may cost a question to the database.
+# Each may cost a database query.
 COOKIES_TRIED = 5
 
 
 @dataclass(frozen=True, slots=True)
 class KnockHeaders:
-    """What the headers tell of who asks, and how."""
+    """What the headers tell about the caller and the kind of request."""
 
     token: str | None = None
-    """What a program showed."""
+    """The API token of a program."""
     accepts_html: bool = False
     host: bytes = b""
     origin: bytes | None = None
     referer: bytes | None = None
-    """The page that asks: it can keep this to itself, and cannot name another."""
+    """The page that sends the request. It can hide its address, but cannot name another one."""
     mode: bytes | None = None
     site: bytes | None = None
     dest: bytes | None = None
     is_ahead: bool = False
-    """A browser fetches it in case somebody goes there."""
+    """A browser prefetches the address."""
 
 
 def read_knock_headers(head: RequestHead) -> KnockHeaders:
@@ -161,7 +157,7 @@ def read_knock_headers(head: RequestHead) -> KnockHeaders:
         token=_token(head),
         accepts_html=head.wants_html,
         host=head.values(b"host")[0],
-        # More than one is nobody's.
+        # More than one Origin matches no site.
         origin=None if not origins else origins[0] if len(origins) == 1 else b"null",
         referer=_first(head, b"referer"),
         mode=_first(head, b"sec-fetch-mode"),
@@ -187,7 +183,8 @@ def _token(head: RequestHead) -> str | None:
 
 
 def cookies(head: RequestHead, name: bytes) -> tuple[str, ...]:
-    """The first few of this name: a page of another host may have set one for the whole domain, and it may come first."""
+    """The first few cookies with this name: a page of another host may have set one for the whole domain, and it may be
+    first."""
     shown: dict[str, None] = {}
     for value in head.values(b"cookie"):
         if name not in value:
@@ -209,15 +206,15 @@ def request_kind(asks: KnockHeaders, method: bytes, *, is_upgrade: bool) -> Requ
     if asks.mode is not None:
         goes_there = asks.mode == b"navigate" and asks.dest in (b"document", None)
     else:
-        # A browser that does not say: what wants a page, and no page asked for.
+        # An old browser without Sec-Fetch headers: a navigation accepts HTML and has no Origin.
         goes_there = asks.accepts_html and asks.origin is None
     return RequestKind.NAVIGATION if goes_there else RequestKind.SUBREQUEST
 
 
 def is_cross_site(asks: KnockHeaders, kind: RequestKind, to: WorkspaceHost, hosts: Hosts) -> bool:
-    """Whether a page of somebody else asks with the cookie of whoever looks at it.
+    """Whether a page of another site sends the request with the user's cookie.
 
-    The ports of one workspace may ask each other; to go somewhere by a link is everybody's right.
+    The ports of one workspace may send requests to each other. Links from any site are allowed.
     """
     if kind in (RequestKind.NAVIGATION, RequestKind.PROGRAM):
         return False
@@ -225,7 +222,7 @@ def is_cross_site(asks: KnockHeaders, kind: RequestKind, to: WorkspaceHost, host
         return not _is_of(asks.origin, asks.host, to, hosts)
     if kind is RequestKind.UPGRADE or asks.site is None or asks.site in _OWN_SITE:
         return False
-    # Browsers leave Origin out where nothing can be read of the answer, and a page of another workspace is of the same site.
+    # Browsers omit Origin if the page cannot read the response, and the pages of other workspaces belong to the same site.
     page = _PAGE.match(asks.referer.lower()) if asks.referer is not None else None
     return page is None or not _is_of(page[1], asks.host, to, hosts)
 
@@ -242,7 +239,7 @@ def _is_of(origin: bytes, host: bytes, to: WorkspaceHost, hosts: Hosts) -> bool:
         return False
     default = _DEFAULT_PORT[matched[1]]
     named = _PORT.search(host)
-    # Cookies know no ports: whatever else listens on this machine is somebody else.
+    # Cookies ignore ports: another server on this machine is another site.
     if (matched[3] or default) != (named[1] if named else default):
         return False
     whose = hosts.destination(matched[2].decode("ascii"))

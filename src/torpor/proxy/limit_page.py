@@ -1,6 +1,7 @@
-"""How does somebody make room for one more, when as many run as are allowed?
+"""Serve the limit page: stop one of your running workspaces to start another.
 
-On the platform's own host: what runs in a workspace may read whatever is shown on that workspace's host, and press its buttons.
+The page is on the platform's own host, because the programs of a workspace can read the pages on that workspace's host and
+press their buttons.
 """
 
 import dataclasses
@@ -32,14 +33,14 @@ from torpor.service.wishes import Wishes
 log = structlog.get_logger()
 
 STOP = f"{ROOM}/stop"
-# How long somebody who made room waits for it: then they are told how that stands.
+# How long the page waits for the stop; after that the workspace's own page shows the status.
 STOPS_WITHIN_S = 20.0
 _PORT = re.compile(r"[1-9][0-9]{0,4}")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LimitPageTarget:
-    """What the room is for."""
+    """The workspace to open when the limit allows it."""
 
     name: str
     port: int | None
@@ -66,7 +67,7 @@ class LimitPage:
         try:
             return await self._answer(head, client)
         except Refused as refused:
-            notice = pages.refused(403, "That is not possible", refused.message)
+            notice = pages.refused(403, "The request was refused", refused.message)
         except Unavailable as out:
             log.warning("room_not_told", why=out.message)
             notice = pages.no_platform(503)
@@ -104,35 +105,34 @@ class LimitPage:
         others = [name for name in room.running if name != workspace.name]
         lines = self._lines(caller, workspace, others, per_user=room.per_user)
         lines += [
-            PageButton(name, "Stop it", f"{STOP}?{wanted.query(stop=name)}")
-            for name in others
-            if self._counts(caller, workspace)
+            PageButton(name, "Stop", f"{STOP}?{wanted.query(stop=name)}") for name in others if self._counts(caller, workspace)
         ]
         return Notice(
             200,
-            f"Make room for {workspace.name}",
+            f"Stop a workspace to start {workspace.name}",
             tuple(lines),
             links=(
                 PageLink(f"Open {workspace.name}", wanted.url(self._hosts)),
-                PageLink("To the dashboard", self._hosts.base_url),
+                PageLink("Open the dashboard", self._hosts.base_url),
             ),
             outcome=RequestOutcome.OVER_LIMIT,
         )
 
     def _lines(self, caller: Caller, workspace: Workspace, others: Sequence[str], *, per_user: int) -> list[Line]:
         if not self._counts(caller, workspace):
-            return [f"It is {workspace.owner}'s, and as many of {workspace.owner}'s workspaces are running as may: ask them."]
+            owner = workspace.owner
+            return [f"It belongs to {owner}, whose limit of running workspaces is reached. Ask {owner} to stop one."]
         if not others:
-            return ["None of yours is running: there is no room in the whole installation just now. Try again later."]
+            return ["The limit of the whole installation is reached, and none of your workspaces is running. Try again later."]
         running = "One of your workspaces is running" if len(others) == 1 else f"{len(others)} of your workspaces are running"
-        return [f"{running}, and {per_user} may run at once. Stop one, and {workspace.name} is opened; its home is kept."]
+        return [f"{running}; your limit is {per_user}. Stop one to open {workspace.name}. The home is kept."]
 
     def _counts(self, caller: Caller, workspace: Workspace) -> bool:
-        """Whether what this caller runs is what stands in its way."""
+        """Whether the caller's own limit applies to this workspace."""
         return workspace.owner == caller.user.username
 
     async def _stop(self, caller: Caller, name: str) -> None:
-        """Wait until it makes room: it counts for as long as anything of it runs."""
+        """Stop it, and wait until it no longer counts: it counts as long as its container exists."""
         found = await self._wishes.wish(caller, name, Wish.STANDBY)
         await self._waking.until(found.name, _has_made_room, within_s=STOPS_WITHIN_S)
         self._waking.ask_anew()
@@ -145,7 +145,7 @@ class LimitPage:
         return None
 
     def _is_from_here(self, head: RequestHead) -> bool:
-        """A form of this very page: no other may press its buttons."""
+        """Whether the form of this page sent the request: other pages must not press its buttons."""
         if any(site != b"same-origin" for site in head.values(b"sec-fetch-site")):
             return False
         return bool(head.values(b"origin")) and not head.is_cross_site

@@ -1,7 +1,7 @@
-"""What does somebody see when the gate answers by itself?
+"""Render the responses of the gate: a page for browsers, a few lines of text for programs.
 
-A page for people, a few lines of text for programs; both say what is the case and what to do. The pages stand on a workspace's
-own host: whatever runs there may read them, so they tell nothing of any other workspace.
+Both say what happened and what you can do. The pages are on the workspace's own host, where the programs of the workspace can
+read them, so they contain nothing about other workspaces.
 """
 
 import base64
@@ -25,7 +25,7 @@ from torpor.proxy.wake_progress import WakeProgress
 
 AGAIN_S = 4
 WAKING_RETRY_S = 2
-# For programs: nothing is under way, so it takes somebody's word and then a while.
+# For programs: no operation is in progress, so a user has to act first.
 ASLEEP_RETRY_S = 30
 
 MISDIRECTED = 421
@@ -33,26 +33,26 @@ MISDIRECTED = 421
 
 @dataclass(frozen=True, slots=True)
 class PageCommand:
-    """Something to type."""
+    """A command to type."""
 
     words: str
 
 
 @dataclass(frozen=True, slots=True)
 class PageText:
-    """Something that is true of the page only."""
+    """A line for the page only, not for the text that programs get."""
 
     words: str
 
 
 @dataclass(frozen=True, slots=True)
 class PageButton:
-    """Something to have done by a button."""
+    """A line with a button."""
 
     words: str
     button: str
     action: str
-    """A path of the same host, which is posted to."""
+    """The path on the same host to which the form is posted."""
 
 
 Line: TypeAlias = str | PageCommand | PageText | PageButton
@@ -67,32 +67,32 @@ class PageLink:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """What the gate says by itself."""
+    """The content of one response."""
 
     status: int
     title: str
     lines: tuple[Line, ...] = ()
     links: tuple[PageLink, ...] = ()
     following: WakeProgress | None = None
-    """The page goes on to tell how the workspace stands, and opens it once it is ready."""
+    """The page updates this status by itself, and opens the workspace when it is ready."""
     again_s: int | None = None
-    """The page asks how it stands after so long, though it seemed ready."""
+    """The page asks for the status after this time, although the workspace seemed ready."""
     go_on_s: int | None = None
-    """The browser goes on by itself after so long: to `go_on_to`, or here again."""
+    """The browser loads `go_on_to`, or this address again, after this time."""
     go_on_to: str | None = None
     retry_s: int | None = None
     outcome: RequestOutcome = field(kw_only=True)
 
 
-# ── what there is to say ──────────────────────────────────────────────────────────────────────────────────────────────
+# ── content ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-WAY_OUT: Mapping[Readiness, tuple[Line, ...]] = {
+WHAT_YOU_CAN_DO: Mapping[Readiness, tuple[Line, ...]] = {
     Readiness.READY: (),
     Readiness.WAKING: (),
-    Readiness.ASLEEP: ("Wake it with:", PageCommand("torpor start {name}")),
-    Readiness.ERROR: ("See why, and the ways out, with:", PageCommand("torpor explain {name}")),
-    Readiness.DELETED: ("Have it back with:", PageCommand("torpor undelete {name}")),
-    Readiness.UNKNOWN: ("See which there are with:", PageCommand("torpor list")),
+    Readiness.ASLEEP: ("Start it with:", PageCommand("torpor start {name}")),
+    Readiness.ERROR: ("See the cause and what you can do with:", PageCommand("torpor explain {name}")),
+    Readiness.DELETED: ("Undelete it with:", PageCommand("torpor undelete {name}")),
+    Readiness.UNKNOWN: ("List your workspaces with:", PageCommand("torpor list")),
 }
 STATUS: Mapping[Readiness, int] = dict.fromkeys(Readiness, 503) | {Readiness.DELETED: 410, Readiness.UNKNOWN: 404}
 OUTCOME: Mapping[Readiness, RequestOutcome] = dict.fromkeys(Readiness, RequestOutcome.ASLEEP) | {
@@ -103,17 +103,17 @@ OUTCOME: Mapping[Readiness, RequestOutcome] = dict.fromkeys(Readiness, RequestOu
 
 
 def dashboard(hosts: Hosts, name: str) -> PageLink:
-    return PageLink("See it in the dashboard", f"{hosts.base_url}/workspaces/{name}")
+    return PageLink("Open in the dashboard", f"{hosts.base_url}/workspaces/{name}")
 
 
 def readiness_page(hosts: Hosts, following: WakeProgress, standing: Readiness) -> Notice:
-    """How it stands. Of one that wakes the page follows that and then opens it."""
+    """The status of a workspace. The page of one that starts shows its progress and then opens it."""
     lines: list[Line] = [following.words] if following.words else []
     if following.error:
         lines.append(following.error)
     lines += [
         PageCommand(line.words.format(name=following.name)) if isinstance(line, PageCommand) else line
-        for line in WAY_OUT[standing]
+        for line in WHAT_YOU_CAN_DO[standing]
     ]
     return Notice(
         STATUS[standing],
@@ -127,12 +127,12 @@ def readiness_page(hosts: Hosts, following: WakeProgress, standing: Readiness) -
 
 
 def over_limit(hosts: Hosts, name: str, message: str, room: str) -> Notice:
-    """`room`: the page of the platform that lists what is running, and offers to stop one."""
+    """`room`: the address of the limit page, where you can stop another workspace."""
     return Notice(
         503,
-        f"There is no room for {name} just now",
+        f"{name} cannot start: the limit of running workspaces is reached",
         (_sentence(message),),
-        links=(PageLink("Choose what to stop", room, is_main=True), dashboard(hosts, name)),
+        links=(PageLink("Choose a workspace to stop", room, is_main=True), dashboard(hosts, name)),
         go_on_s=0,
         go_on_to=room,
         retry_s=ASLEEP_RETRY_S,
@@ -143,9 +143,9 @@ def over_limit(hosts: Hosts, name: str, message: str, room: str) -> Notice:
 def disk_low(hosts: Hosts, name: str, message: str) -> Notice:
     return Notice(
         503,
-        f"There is no disk space for {name} just now",
-        # It does not try again by itself: a tab left open must never be what wakes a workspace.
-        (_sentence(message), PageText("Open this page again when there is space.")),
+        f"{name} cannot start: there is not enough disk space",
+        # No automatic reload: an open tab must never start a workspace.
+        (_sentence(message), PageText("Reload this page when there is space.")),
         links=(dashboard(hosts, name),),
         retry_s=ASLEEP_RETRY_S,
         outcome=RequestOutcome.DISK_LOW,
@@ -153,20 +153,20 @@ def disk_low(hosts: Hosts, name: str, message: str) -> Notice:
 
 
 def workspace_not_found_page(name: str) -> Notice:
-    """There is none, or not for whoever asks: the same words for both."""
-    lines = ("Or it is not shared with you.", "See which there are with:", PageCommand("torpor list"))
+    """The same text whether the workspace does not exist or is not shared with the caller."""
+    lines = ("Or it is not shared with you.", "List your workspaces with:", PageCommand("torpor list"))
     return Notice(404, f"There is no workspace {name}", lines, outcome=RequestOutcome.UNKNOWN)
 
 
 def no_answer(hosts: Hosts, name: str, port: int | None) -> Notice:
-    what = "the program inside" if port is None else f"whatever listens on its port {port}, if anything does,"
+    what = "its program did not respond" if port is None else f"no program responded on port {port}"
     return Notice(
         502,
-        f"{name} does not answer" if port is None else f"Nothing answers on port {port} of {name}",
+        f"{name} does not respond" if port is None else f"Nothing responds on port {port} of {name}",
         (
-            f"It is running, but {what} did not answer.",
-            PageText("This page tries again by itself."),
-            "See what it wrote with:",
+            f"The workspace is running, but {what}.",
+            PageText("This page retries automatically."),
+            "See the output of the program with:",
             PageCommand(f"torpor logs {name}"),
         ),
         links=(dashboard(hosts, name),),
@@ -179,8 +179,12 @@ def no_answer(hosts: Hosts, name: str, port: int | None) -> Notice:
 def too_late(hosts: Hosts, name: str) -> Notice:
     return Notice(
         504,
-        f"{name} takes too long",
-        ("It was asked, and has not begun to answer.", "See what it wrote with:", PageCommand(f"torpor logs {name}")),
+        f"{name} takes too long to respond",
+        (
+            "The program got the request, but its response did not begin in time.",
+            "See the output of the program with:",
+            PageCommand(f"torpor logs {name}"),
+        ),
         links=(dashboard(hosts, name),),
         outcome=RequestOutcome.NO_ANSWER,
     )
@@ -189,8 +193,8 @@ def too_late(hosts: Hosts, name: str) -> Notice:
 def no_platform(status: int = 502) -> Notice:
     return Notice(
         status,
-        "Torpor does not answer",
-        ("Its API is starting, stopping, or in trouble.", PageText("This page tries again by itself.")),
+        "Torpor does not respond",
+        ("The API is starting, stopping, or unavailable.", PageText("This page retries automatically.")),
         go_on_s=AGAIN_S,
         retry_s=AGAIN_S,
         outcome=RequestOutcome.NO_ANSWER,
@@ -200,8 +204,8 @@ def no_platform(status: int = 502) -> Notice:
 def lookup_unavailable_page(name: str) -> Notice:
     return Notice(
         503,
-        f"Torpor cannot look up {name} just now",
-        (PageText("This page tries again by itself."),),
+        f"Torpor cannot look up {name} at the moment",
+        (PageText("This page retries automatically."),),
         again_s=AGAIN_S,
         retry_s=AGAIN_S,
         outcome=RequestOutcome.CANNOT_TELL,
@@ -211,8 +215,8 @@ def lookup_unavailable_page(name: str) -> Notice:
 def not_from_here(name: str) -> Notice:
     return Notice(
         MISDIRECTED,
-        f"{name} is not opened from here",
-        ("This process has not the role proxy; workspaces are opened through one that has it.",),
+        f"{name} cannot be opened here",
+        ("This process does not have the role proxy. Open workspaces through a process that has it.",),
         outcome=RequestOutcome.MISDIRECTED,
     )
 
@@ -221,21 +225,24 @@ def misdirected(host: str, hosts: Hosts) -> Notice:
     where = hosts.url("NAME")
     return Notice(
         MISDIRECTED,
-        f"Torpor does not answer for {host}",
-        (f"Here are only {hosts.base_url} and the workspaces, {where}.",),
+        f"Torpor does not serve {host}",
+        (f"It serves {hosts.base_url} and the workspaces at {where}.",),
         outcome=RequestOutcome.MISDIRECTED,
     )
 
 
 def cross_site() -> Notice:
-    return Notice(403, "A page of another origin may not ask for anything here", outcome=RequestOutcome.CROSS_SITE)
+    return Notice(403, "Requests from pages of another origin are not allowed", outcome=RequestOutcome.CROSS_SITE)
 
 
 def unauthorized(hosts: Hosts) -> Notice:
-    lines = ("Programs send a token: Authorization: Bearer TOKEN, or X-Torpor-Token: TOKEN.", "See how to have one made with:")
+    lines = (
+        "Programs send an API token: Authorization: Bearer TOKEN, or X-Torpor-Token: TOKEN.",
+        "See how to create one with:",
+    )
     return Notice(
         401,
-        "Show first who you are",
+        "Sign in first",
         (*lines, PageCommand("torpor tokens create --help")),
         links=(PageLink("Sign in", hosts.base_url),),
         outcome=RequestOutcome.UNAUTHORIZED,
@@ -243,21 +250,21 @@ def unauthorized(hosts: Hosts) -> Notice:
 
 
 def forbidden(message: str) -> Notice:
-    return Notice(403, "That is not allowed", (_sentence(message),), outcome=RequestOutcome.FORBIDDEN)
+    return Notice(403, "Not allowed", (_sentence(message),), outcome=RequestOutcome.FORBIDDEN)
 
 
 def bad_code(message: str, back: str) -> Notice:
     return Notice(
         403,
-        "This way in is closed",
-        (_sentence(message), "Where that happens again, the browser may not accept cookies here."),
+        "This sign-in link is not valid",
+        (_sentence(message), "If this happens again, check that your browser accepts cookies on this host."),
         links=(PageLink("Try again", back, is_main=True),),
         outcome=RequestOutcome.SIGN_IN,
     )
 
 
 def no_page() -> Notice:
-    return Notice(404, "There is nothing here", ("What begins with /.torpor/ is Torpor's own.",), outcome=RequestOutcome.GATE)
+    return Notice(404, "Page not found", ("Paths under /.torpor/ are reserved for Torpor.",), outcome=RequestOutcome.GATE)
 
 
 def refused(
@@ -270,7 +277,7 @@ def _sentence(message: str) -> str:
     return f"{message[:1].upper()}{message[1:]}{'' if message.endswith(('.', '!', '?')) else '.'}"
 
 
-# ── how it is said ────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── rendering ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 SAFE_HEADERS: tuple[Header, ...] = (
     (b"Cache-Control", b"no-store"),
@@ -332,8 +339,8 @@ def _as_html(notice: Notice, *, has_script: bool) -> str:
     links = "".join(map(_link_as_html, notice.links))
     if has_script:
         is_asleep = notice.following is not None and notice.following.can_wake
-        # The address it has: to go there is what wakes it.
-        links = f'<a id="wake" class="main" href=""{"" if is_asleep else " hidden"}>Wake it</a>\n{links}'
+        # A link to the page's own address: a visit starts the workspace.
+        links = f'<a id="wake" class="main" href=""{"" if is_asleep else " hidden"}>Start it</a>\n{links}'
     return Template(_file("page.html")).substitute(
         title=html.escape(notice.title),
         refresh=_refresh(notice),
@@ -361,7 +368,7 @@ def _following_attributes(notice: Notice) -> str:
 
 
 def _following_html(notice: Notice) -> str:
-    """Everything the script may fill in is there from the beginning, so that nothing jumps."""
+    """All elements that the script may fill exist from the beginning, so that the layout does not jump."""
     following = notice.following
     if following is None:
         told, rest = "", notice.lines
@@ -378,8 +385,8 @@ def _following_html(notice: Notice) -> str:
             f'<div id="rest"{" hidden" if moving else ""}>\n{"".join(map(_line_as_html, rest))}</div>\n',
             f'<progress id="bar" max="100" aria-labelledby="words"{value}{"" if moving else " hidden"}></progress>\n',
             f'<ol id="steps"{"" if steps else " hidden"}>\n{steps}</ol>\n',
-            f'<p id="note"{"" if moving else " hidden"}>It opens here by itself as soon as it answers.</p>\n',
-            "<noscript><p>Load this page again in a moment.</p></noscript>\n",
+            f'<p id="note"{"" if moving else " hidden"}>The workspace opens here automatically when it is ready.</p>\n',
+            "<noscript><p>Reload this page in a moment.</p></noscript>\n",
         )
     )
 

@@ -1,4 +1,4 @@
-"""How does a workspace stand, for somebody who knocks?"""
+"""Classify the status of a workspace for an incoming request."""
 
 from enum import Enum, auto
 
@@ -10,14 +10,14 @@ class Readiness(Enum):
     READY = auto()
     """It can be reached."""
     WAKING = auto()
-    """It is wished to run, and on its way there."""
+    """The requested state is RUNNING, and the workspace is starting."""
     ASLEEP = auto()
-    """Or going to sleep: nobody wishes it to run."""
+    """Stopped or stopping: the requested state is not RUNNING."""
     ERROR = auto()
-    """Something stands in its way that waking does not clear."""
+    """It has an error that a wake does not clear."""
     DELETED = auto()
     UNKNOWN = auto()
-    """Nothing is known by this name."""
+    """There is no workspace with this name."""
 
 
 def readiness(workspace: Workspace | None, *, is_reachable: bool) -> Readiness:
@@ -27,8 +27,8 @@ def readiness(workspace: Workspace | None, *, is_reachable: bool) -> Readiness:
         return Readiness.DELETED
     if workspace.phase is Phase.ERROR or (workspace.error is not None and workspace.error.is_terminal):
         return Readiness.ERROR
-    # What is being stopped may still answer: a visitor would be thrown out at once. While `before_sleep` runs, nothing has been
-    # stopped, and a visitor keeps it awake.
+    # A workspace that is being stopped may still respond, but would cut off the caller at once. While `before_sleep` runs,
+    # nothing has been stopped yet, and a request keeps the workspace awake.
     is_being_stopped = workspace.operation is Operation.STOPPING and workspace.stage is not Stage.BEFORE_SLEEP
     if workspace.phase is Phase.RUNNING and not is_being_stopped and is_reachable:
         return Readiness.READY

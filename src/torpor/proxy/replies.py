@@ -1,4 +1,4 @@
-"""What does an answer of our own look like on the wire?"""
+"""Render the proxy's own responses as bytes."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -24,7 +24,7 @@ def text_reply(status: HTTPStatus, outcome: RequestOutcome, words: str, *more: t
     return Reply(status, outcome, (*_AS_TEXT, *more), words.encode() + b"\n")
 
 
-BROKEN = text_reply(HTTPStatus.INTERNAL_SERVER_ERROR, RequestOutcome.CANNOT_TELL, "Torpor could not judge this request.")
+BROKEN = text_reply(HTTPStatus.INTERNAL_SERVER_ERROR, RequestOutcome.CANNOT_TELL, "Torpor could not handle this request.")
 TOO_MANY = text_reply(
     HTTPStatus.SERVICE_UNAVAILABLE,
     RequestOutcome.TOO_MANY,
@@ -32,7 +32,7 @@ TOO_MANY = text_reply(
     _RETRY_SOON,
 )
 FULL = text_reply(
-    HTTPStatus.SERVICE_UNAVAILABLE, RequestOutcome.TOO_MANY, "Torpor has as many connections open as it can have.", _RETRY_SOON
+    HTTPStatus.SERVICE_UNAVAILABLE, RequestOutcome.TOO_MANY, "Torpor has reached its limit of open connections.", _RETRY_SOON
 )
 STOPPING = text_reply(HTTPStatus.SERVICE_UNAVAILABLE, RequestOutcome.CANNOT_TELL, "This proxy is stopping.", _RETRY_SOON)
 SLOW_BODY = BadHead(HTTPStatus.REQUEST_TIMEOUT, "The request's body did not arrive in time.")
@@ -43,7 +43,7 @@ def refused(bad: BadHead) -> Reply:
 
 
 def render(reply: Reply, head: RequestHead | None, *, closes: bool) -> bytes:
-    """To the request with this head, if it had any; `closes`: as the last on its connection."""
+    """The bytes of a response to the request with this head, if it had one; `closes`: it is the last on its connection."""
     lines = [b"HTTP/1.1 %d %s" % (reply.status, _reason(reply.status)), *(b"%s: %s" % header for header in reply.headers)]
     has_body = reply.status not in _WITHOUT_BODY
     if has_body:
@@ -59,7 +59,7 @@ def count(outcome: RequestOutcome) -> None:
     _COUNTED[outcome.value]()
 
 
-# Looked up once: a request costs little more than what is counted here.
+# Looked up once, because this runs for every request.
 _COUNTED: Mapping[str, Callable[[], None]] = {
     outcome.value: metrics.proxy_requests_total.labels(outcome=outcome.value).inc for outcome in RequestOutcome
 }

@@ -1,7 +1,7 @@
-"""What does a request's head say, and what of it goes on?
+"""Parse the head of a request strictly and build the head that is forwarded.
 
-Read strictly: what two programs could read in two ways is refused, because the second would see another request than the
-one that was judged here. What is accepted keeps its raw target, and its headers their order, repetition and case.
+A head that two programs could parse in two ways is refused, because the second program would see another request than the one
+that was judged. An accepted head keeps its raw target, and its headers keep their order, repetition and case.
 """
 
 import hashlib
@@ -13,6 +13,7 @@ from functools import lru_cache
 from itertools import chain
 from typing import TypeAlias
 
+from torpor.domain.access import TOKEN_PREFIX
 from torpor.domain.errors import Refused
 
 LARGEST_HEAD_BYTES = 64 * 1024
@@ -31,14 +32,13 @@ PLATFORM_COOKIES = frozenset(
         b"__Host-torpor_workspace",
     }
 )
-TOKEN_PREFIX = b"torpor_"
 TOKEN_HEADER = b"x-torpor-token"
 
 Header: TypeAlias = tuple[bytes, bytes]
 
 _VISIBLE = bytes((*range(0x21, 0x7F), *range(0x80, 0x100)))
 TEXT = _VISIBLE + b" \t"
-# Of a head without its text nothing else remains.
+# The bytes that remain of a head when all text is removed.
 _LINE_ENDS = b"\r\n" * (MOST_HEADERS + 2)
 _TOKEN = b"!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _METHODS = frozenset({b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"OPTIONS"})
@@ -50,7 +50,7 @@ _ABSOLUTE = re.compile(rb"([a-z][a-z0-9+.-]*)://([^/?#]*)(.*)", re.IGNORECASE)
 _NUMBER = re.compile(rb"[0-9]+")
 _MOST_DIGITS = 18
 _NO_HEADER = "A header line is not NAME: VALUE."
-_PLATFORM_TOKEN = re.compile(rb"bearer[ \t]+" + TOKEN_PREFIX + rb".*", re.IGNORECASE | re.DOTALL)
+_PLATFORM_TOKEN = re.compile(rb"bearer[ \t]+" + TOKEN_PREFIX.encode() + rb".*", re.IGNORECASE | re.DOTALL)
 # NUL, LF without CR, CR without LF. A CR at the very end may still get its LF.
 _NEVER = re.compile(rb"\x00|(?<!\r)\n|\r(?=[^\n])")
 
@@ -58,19 +58,19 @@ _LONGEST_NAME_BYTES = 256
 
 DEFAULT_PORT = {b"http": 80, b"https": 443}
 
-# A client cannot have these removed by naming them in Connection: without them it would be another request.
+# A client cannot remove these by naming them in Connection: without them it would be another request.
 NOT_FOR_CONNECTION_TO_NAME = frozenset(
     {b"host", b"content-length", b"transfer-encoding", b"cookie", b"authorization", b"origin"}
 )
 _NOTHING: frozenset[bytes] = frozenset()
-# Words of Connection that name no header, or one that is seen to anyway.
+# Values of Connection that name no header, or one that is handled separately.
 _ABOUT_ITSELF = frozenset({b"keep-alive", b"close", b"upgrade", b"te"})
-# Through h2c a client would speak past us: further requests on the connection would go unread.
+# Through h2c a client could send further requests on the connection that the proxy does not parse.
 UPGRADES_REFUSED = frozenset({b"h2c"})
 
 
 class BadHead(Refused):
-    """The head cannot be accepted; `status` is how it is answered."""
+    """The head is refused; `status` is the status of the response."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__("bad_head", message)
@@ -79,24 +79,24 @@ class BadHead(Refused):
 
 @dataclass(frozen=True, slots=True)
 class NoBody:
-    """Nothing follows the head."""
+    """The message has no body."""
 
 
 @dataclass(frozen=True, slots=True)
 class Length:
-    """So many bytes follow."""
+    """The body has this many bytes."""
 
     size_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class Chunked:
-    """Chunks follow, the last of them empty."""
+    """The body is chunked."""
 
 
 @dataclass(frozen=True, slots=True)
 class UntilClose:
-    """Whatever comes until the connection ends. Only answers do so."""
+    """The body ends with the connection. Only responses do so."""
 
 
 Framing: TypeAlias = NoBody | Length | Chunked | UntilClose
@@ -107,22 +107,23 @@ NO_BODY, CHUNKED, UNTIL_CLOSE = NoBody(), Chunked(), UntilClose()
 
 
 class HeaderKind(Enum):
-    """What a header is about, as far as it matters to whoever passes it on."""
+    """The meaning of a header for the proxy."""
 
     REST = auto()
-    """Nothing of ours."""
+    """Forwarded without change."""
     HOP = auto()
-    """One connection, and the next is another. (Transfer-Encoding is no such: the body goes on as it came.)"""
+    """Belongs to one connection and is not forwarded. (Transfer-Encoding is not one of these: the body is forwarded as it
+    came.)"""
     CONNECTION = auto()
     UPGRADE = auto()
     TRAILERS = auto()
-    """TE: trailers pass through here, so that may be said on."""
+    """TE: trailers are forwarded, so the header may be."""
     ORIGIN_OF_REQUEST = auto()
-    """Where it came from, which only we know."""
+    """The origin of the request, which only the proxy knows."""
     COOKIE = auto()
     AUTHORIZATION = auto()
     TOKEN = auto()
-    """The platform's own, for programs."""
+    """The platform's own header for API tokens."""
     LENGTH = auto()
     CODING = auto()
     SET_COOKIE = auto()
@@ -149,9 +150,9 @@ _PARTS: Mapping[bytes, HeaderKind] = {
     b"clear-site-data": HeaderKind.CLEAR_SITE_DATA,
     b"content-type": HeaderKind.CONTENT_TYPE,
 }
-# To a CGI-like program X_Forwarded_For and X-Forwarded-For are one name.
+# A CGI-like program reads X_Forwarded_For and X-Forwarded-For as the same name.
 _IN_BOTH_SPELLINGS = frozenset({HeaderKind.ORIGIN_OF_REQUEST, HeaderKind.TOKEN})
-# A trailer that some program took for a header would speak past what was judged.
+# A program might take a trailer for a header, which the gate has not judged.
 _NEVER_IN_A_TRAILER = frozenset(HeaderKind) - {HeaderKind.REST, HeaderKind.CONTENT_TYPE}
 
 
@@ -163,9 +164,9 @@ class HeaderName:
 
 @lru_cache(maxsize=4096)
 def name_of(name: bytes) -> HeaderName | None:
-    """What this header's name means; None when it is no name. Remembered, because the same few hundred come all the time."""
+    """The meaning of a header name; None if the name is malformed. Cached, because the same few hundred names repeat."""
     if len(name) > _LONGEST_NAME_BYTES:
-        # By raising, so that it is not remembered.
+        # Raised, so that the name is not cached.
         raise BadHead(431, f"The name of a header is longer than {_LONGEST_NAME_BYTES} bytes.")
     if not name or name.translate(None, _TOKEN):
         return None
@@ -178,7 +179,7 @@ def name_of(name: bytes) -> HeaderName | None:
 
 
 def is_trailer(line: bytes) -> bool:
-    """Whether this line may stand behind a body."""
+    """Whether this line may follow a body."""
     name, found, value = line.partition(b":")
     meaning = name_of(name)
     return bool(
@@ -194,11 +195,11 @@ def is_trailer(line: bytes) -> bool:
 
 
 _SHOWN = (b"host", b"cookie", b"authorization", TOKEN_HEADER, b"accept", b"origin", b"sec-fetch-site")
-# Of anything longer only the digest is kept: a client may show tens of kilobytes, and other ones each time.
+# For longer values only the digest is kept: a client may send tens of kilobytes, different ones each time.
 _LONGEST_SHOWN = 2_000
 
-Shown: TypeAlias = tuple[tuple[bytes, ...], ...] | bytes
-"""Or the digest of it."""
+HeadCacheKey: TypeAlias = tuple[tuple[bytes, ...], ...] | bytes
+"""The values, or their digest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +210,7 @@ class RequestHead:
     headers: tuple[Header, ...]
     _by_name: dict[bytes, tuple[bytes, ...]] = field(init=False, repr=False, compare=False)
     _parts: tuple[HeaderKind, ...] = field(init=False, repr=False, compare=False)
-    _shown: Shown | None = field(init=False, repr=False, compare=False, default=None)
+    _shown: HeadCacheKey | None = field(init=False, repr=False, compare=False, default=None)
 
     def __post_init__(self) -> None:
         by_name: dict[bytes, tuple[bytes, ...]] = {}
@@ -226,16 +227,16 @@ class RequestHead:
 
     @property
     def parts(self) -> tuple[HeaderKind, ...]:
-        """What each of its headers is about."""
+        """The kind of each header."""
         return self._parts
 
     def values(self, name: bytes) -> tuple[bytes, ...]:
-        """Every value of this header (named in lower case), in order."""
+        """All values of this header (named in lower case), in order."""
         return self._by_name.get(name, ())
 
     @property
-    def shown(self) -> Shown:
-        """Whatever of it tells who asks, and how; worked out once, for the same is often asked again."""
+    def shown(self) -> HeadCacheKey:
+        """The headers that tell who sends the request and how; computed once, because the same head is often judged again."""
         shown = self._shown
         if shown is None:
             shown = tuple(map(self.values, _SHOWN))
@@ -259,14 +260,14 @@ class RequestHead:
 
     @property
     def closes(self) -> bool:
-        """Whether its connection ends with the answer."""
+        """Whether the connection closes after the response."""
         return self.version != b"HTTP/1.1" or (
             b"connection" in self._by_name and b"close" in header_tokens(self._by_name[b"connection"])
         )
 
     @property
     def is_upgrade(self) -> bool:
-        """Whether it asks for another protocol than HTTP, of a kind that may pass."""
+        """Whether it asks for an upgrade to another protocol that may pass."""
         if b"upgrade" not in self._by_name:
             return False
         wanted = set(header_tokens(self.values(b"upgrade")))
@@ -293,7 +294,7 @@ class RequestHead:
         return b"text/html" in b",".join(self.values(b"accept")).lower()
 
     def towards(self, target: bytes) -> "RequestHead":
-        """The same about something else. What was found out about its headers is shared, not found out again."""
+        """The same head with another target. It shares the values computed from its headers."""
         head = object.__new__(RequestHead)
         for name, value in (
             ("method", self.method),
@@ -312,18 +313,18 @@ class RequestHead:
         return b"\r\n".join(lines) + END
 
 
-# ── reading ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── parsing ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def head_ends(part: bytes, searched: int = 0) -> int | None:
-    """Where the head ends in what has arrived; None while it has not. `searched`: how much of it was looked at before.
+    """The index where the head ends; None while it is incomplete. `searched`: how many bytes were searched before.
 
-    BadHead as soon as it can no longer become a good one: nobody has to wait for the end of it.
+    Raises BadHead as soon as the head cannot become valid, without waiting for its end.
     """
     found = part.find(END, max(0, searched - len(END) + 1))
     end = len(part) if found < 0 else found + len(END)
     if part and part[:1].translate(None, _TOKEN):
-        raise BadHead(400, "This is not HTTP. Torpor speaks plain HTTP here: the address begins with http://, not https://.")
+        raise BadHead(400, "This is not HTTP. This port uses plain HTTP: use an address with http://, not https://.")
     if _NEVER.search(part, max(0, searched - 1), end):
         raise BadHead(400, "The request's head has a line that does not end in CR LF, or a NUL.")
     if end > LARGEST_HEAD_BYTES:
@@ -332,12 +333,12 @@ def head_ends(part: bytes, searched: int = 0) -> int | None:
 
 
 def parse(raw: bytes) -> RequestHead:
-    """The head in these bytes, which end in an empty line; BadHead with the status to answer with."""
+    """Parse a head that ends in an empty line; raises BadHead with the status of the response."""
     lines = text_lines(raw)
     if lines is None or len(raw) > LARGEST_HEAD_BYTES:
-        # Slowly, to say what is the matter with it.
+        # Slower, to find what is wrong.
         if head_ends(raw) != len(raw):
-            raise BadHead(400, "The request's head does not end where it should.")
+            raise BadHead(400, "The request's head does not end in an empty line.")
         if raw.count(b"\r\n") > MOST_HEADERS + 2:
             raise BadHead(431, f"The request has more than {MOST_HEADERS} headers.")
         raise BadHead(400, "The request's head has a control character in it.")
@@ -348,7 +349,7 @@ def parse(raw: bytes) -> RequestHead:
         raise BadHead(400, _NO_HEADER)
     head = RequestHead(method, target, version, headers)
     if version not in _VERSIONS:
-        raise BadHead(505, "Torpor speaks HTTP/1.1 here.")
+        raise BadHead(505, "Torpor supports HTTP/1.1 only.")
     hosts = head.values(b"host")
     if len(hosts) != 1:
         raise BadHead(400, f"A request has exactly one Host header; this one has {len(hosts)}.")
@@ -359,7 +360,7 @@ def parse(raw: bytes) -> RequestHead:
 
 
 def parse_next(raw: bytes, last_raw: bytes, last: RequestHead) -> RequestHead | None:
-    """What `parse` would say, where nothing but the target differs from the last one on its connection; else None."""
+    """The result of `parse` if only the target differs from the last head on this connection; else None."""
     end = raw.find(b"\r\n")
     if raw[end:] != last_raw[last_raw.find(b"\r\n") :]:
         return None
@@ -371,9 +372,9 @@ def parse_next(raw: bytes, last_raw: bytes, last: RequestHead) -> RequestHead | 
 
 
 def text_lines(raw: bytes) -> list[bytes] | None:
-    """The lines of a head without its empty one, if it is text whose every line ends in CR LF; each look is one pass in C."""
+    """The lines of a head without the empty one, if it is text whose lines all end in CR LF; each step is one pass in C."""
     ends = raw.translate(None, TEXT)
-    # The count: a CR and an LF with text between them are no line end, though they stand here as one.
+    # The count is checked because a CR and an LF with text between them also remain as a pair.
     if not _LINE_ENDS.startswith(ends) or raw.count(b"\r\n") * 2 != len(ends) or raw.find(END) != len(raw) - len(END):
         return None
     return raw[: -len(END)].split(b"\r\n")
@@ -402,9 +403,9 @@ def _host_and_port(value: bytes) -> tuple[str, int | None]:
 
 
 def _origin_form(head: RequestHead, host: bytes) -> RequestHead:
-    """The same request with the target as a server is asked: /path?query, or * for OPTIONS."""
+    """The same request with the target in the form that servers expect: /path?query, or * for OPTIONS."""
     if head.method == b"CONNECT":
-        raise BadHead(405, "Torpor is no proxy to elsewhere: CONNECT is not offered.")
+        raise BadHead(405, "Torpor is not a forward proxy: CONNECT is not supported.")
     if head.target == b"*" and head.method == b"OPTIONS":
         return head
     absolute = _ABSOLUTE.fullmatch(head.target)
@@ -422,22 +423,22 @@ def _with_port(host: bytes, default: int) -> tuple[str, int]:
 
 
 def _one_length(head: RequestHead) -> RequestHead:
-    """The same head, with one word on how long its body is."""
+    """The same head with exactly one header for the length of its body."""
     codings, lengths = head.values(b"transfer-encoding"), head.values(b"content-length")
     if not codings and not lengths:
         return head
     if codings and lengths:
         raise BadHead(400, "A request has a Content-Length or a Transfer-Encoding, not both.")
     if codings and head.version == b"HTTP/1.0":
-        raise BadHead(400, "HTTP/1.0 knows no Transfer-Encoding.")
+        raise BadHead(400, "HTTP/1.0 has no Transfer-Encoding.")
     if codings and [coding.lower() for coding in codings] != [b"chunked"]:
-        raise BadHead(501, "The only Transfer-Encoding understood here is chunked, once.")
+        raise BadHead(501, "The only supported Transfer-Encoding is a single chunked.")
     if not all(_NUMBER.fullmatch(length) for length in lengths):
         raise BadHead(400, "The Content-Length is not a number.")
     if len(set(lengths)) > 1:
         raise BadHead(400, "The request has several Content-Lengths that differ.")
     if lengths and len(lengths[0]) > _MOST_DIGITS:
-        raise BadHead(413, "No body is as long as this Content-Length says.")
+        raise BadHead(413, "The Content-Length is too large.")
     if len(lengths) < 2:
         return head
     first = next(index for index, (name, _) in enumerate(head.headers) if name.lower() == b"content-length")
@@ -457,19 +458,19 @@ def header_tokens(values: tuple[bytes, ...]) -> Iterator[bytes]:
     return (word.strip().lower() for value in values for word in value.split(b",") if word.strip())
 
 
-# ── passing on ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── forwarding ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True, slots=True)
 class RequestOrigin:
-    """Where a request came from, as it is told to those behind."""
+    """The origin of a request, as the upstream gets it."""
 
     client: str
     scheme: bytes = b"http"
 
 
 def forwarded_head(head: RequestHead, origin: RequestOrigin, *, to_workspace: bool) -> bytes:
-    """The head as it goes on: from whom we say, on a connection of ours; without the platform's secrets inside."""
+    """The head to forward: with the origin, for our own connection, and without the platform's secrets."""
     upgrade = head.is_upgrade
     connection = head.values(b"connection")
     named = frozenset(header_tokens(connection)) - NOT_FOR_CONNECTION_TO_NAME - _ABOUT_ITSELF if connection else _NOTHING
@@ -486,18 +487,18 @@ def forwarded_head(head: RequestHead, origin: RequestOrigin, *, to_workspace: bo
 
 
 def next_forwarded_head(message: bytes, head: RequestHead) -> bytes:
-    """What `pass_on` would say, where this is what it said last, and nothing but the target differs."""
+    """The result of `forwarded_head` if `message` was the last one and only the target differs."""
     return b"%s %s %s%s" % (head.method, head.target, head.version, message[message.index(b"\r\n") :])
 
 
 def _pass_one_on(part: HeaderKind, header: Header, *, is_upgrade: bool, to_workspace: bool) -> tuple[bytes, ...]:
-    """What becomes of one header: as many lines as go on."""
+    """The lines that are forwarded for one header."""
     name, value = header
     match part:
         case HeaderKind.HOP | HeaderKind.ORIGIN_OF_REQUEST | HeaderKind.CONNECTION:
             return ()
         case HeaderKind.UPGRADE:
-            # Whatever else the client named in its own Connection is about that one.
+            # The other values of the client's Connection header are about its own connection.
             return (b"Connection: Upgrade", b"%s: %s" % header) if is_upgrade else ()
         case HeaderKind.TRAILERS:
             return (b"Connection: TE", b"TE: trailers") if not is_upgrade and b"trailers" in header_tokens((value,)) else ()
@@ -516,7 +517,7 @@ _FORWARDED = b"X-Forwarded-For: %s\r\nX-Forwarded-Proto: %s\r\nX-Forwarded-Host:
 
 
 def _without_ours(value: bytes) -> bytes:
-    """A Cookie header's value without the platform's; the same where there are none."""
+    """The value of a Cookie header without the platform's cookies; unchanged if there are none."""
     if b"torpor_" not in value:
         return value
     pairs = value.split(b";")

@@ -1,7 +1,7 @@
-"""What does an answer's head say, and what of it goes back?
+"""Parse the head of a response and decide which headers go back to the client.
 
-Anybody's program wrote it, so it is read with more patience than a request. But what goes on to the client has one meaning
-only, because further answers follow on its connection; and nothing of it speaks as the platform.
+Any program may have written it, so it is parsed less strictly than a request. The lines that go to the client are unambiguous,
+because further responses follow on its connection, and they never set cookies or headers of the platform.
 """
 
 import re
@@ -35,30 +35,30 @@ SWITCHING = 101
 
 @dataclass(frozen=True, slots=True)
 class ResponseHead:
-    """How an answer begins."""
+    """The head of one response."""
 
     status: int
     lines: tuple[bytes, ...]
-    """That go back to the client."""
+    """The lines that go back to the client."""
     is_as_it_came: bool
-    """Whether they are all that there were, byte for byte."""
+    """Whether these are all received lines, byte for byte."""
     coding: bytes
-    """How it is transferred: chunked, or what only its end ends. Empty when it does not say."""
+    """The transfer coding: chunked, or one that ends with the connection. Empty if there is none."""
     length: int | None
     closes: bool
-    """Whether its connection ends with it."""
+    """Whether the connection closes after this response."""
     keeps_s: int | None
-    """For how long its connection may be used again, if it said so."""
+    """How long the connection may be reused, if the response says so."""
     is_event_stream: bool
-    """Whether it may go on for ever, with signs of life that are no use."""
+    """Whether it is an event stream, whose keep-alive messages do not count as use."""
 
     @property
     def is_interim(self) -> bool:
-        """Whether the real answer is still to come (100 Continue, 103 Early Hints)."""
+        """Whether the final response follows later (100 Continue, 103 Early Hints)."""
         return self.status < 200 and self.status != SWITCHING
 
     def framing(self, method: bytes) -> Framing:
-        """How long its body is, when the request had this method."""
+        """How long the body is for a request with this method."""
         if method == b"HEAD" or self.status in (204, 304):
             return NO_BODY
         if self.coding:
@@ -68,12 +68,12 @@ class ResponseHead:
         return Length(self.length) if self.length else NO_BODY
 
     def render(self, *, closes: bool = False) -> bytes:
-        """As the client gets it; `closes`: as the last on its connection."""
+        """The bytes for the client; `closes`: it is the last response on its connection."""
         return b"\r\n".join((*self.lines, b"Connection: close") if closes else self.lines) + END
 
 
 def response_head_end(part: bytes, begin: int = 0) -> int | None:
-    """Where the answer's head that begins there ends in what has arrived of it; None while it has not."""
+    """The index where the head that begins at `begin` ends; None while it is incomplete."""
     end = part.find(b"\n\r\n", begin)
     bare = part.find(b"\n\n", begin, end + 1 if end >= 0 else len(part))
     if bare >= 0:
@@ -82,7 +82,7 @@ def response_head_end(part: bytes, begin: int = 0) -> int | None:
 
 
 def parse_response_head(raw: bytes, *, from_workspace: bool) -> ResponseHead:
-    """The head of an answer, which ends in an empty line; BadHead when it is none."""
+    """Parse a head that ends in an empty line; raises BadHead if it is malformed."""
     lines = text_lines(raw)
     is_as_it_came = lines is not None
     if lines is None:
@@ -90,11 +90,11 @@ def parse_response_head(raw: bytes, *, from_workspace: bool) -> ResponseHead:
     first = lines[0]
     begun = _STATUS_LINE.fullmatch(first)
     if begun is None:
-        raise BadHead(502, "What came back is not HTTP.")
+        raise BadHead(502, "The response is not HTTP.")
     status = int(begun[1])
     closes, keeps_s, length, coding, is_event_stream = False, None, None, b"", False
     if first.startswith(b"HTTP/1.0"):
-        # We speak as what we are: it is our connection that the version is about.
+        # The version describes our own connection to the client.
         closes, is_as_it_came, first = True, False, b"HTTP/1.1" + first[8:]
     kept = [first]
     named: frozenset[bytes] = frozenset()
@@ -102,7 +102,7 @@ def parse_response_head(raw: bytes, *, from_workspace: bool) -> ResponseHead:
         name, found, value = line.partition(b":")
         meaning = name_of(name) if found else None
         if meaning is None:
-            raise BadHead(502, "What came back has a header line that is not NAME: VALUE.")
+            raise BadHead(502, "The response has a header line that is not NAME: VALUE.")
         part = meaning.part
         if part is HeaderKind.REST:
             kept.append(line)
@@ -113,15 +113,15 @@ def parse_response_head(raw: bytes, *, from_workspace: bool) -> ResponseHead:
                 is_event_stream = value[:17].lower() == b"text/event-stream"
             case HeaderKind.LENGTH:
                 if not value.isdigit() or len(value) > _MOST_DIGITS or length not in (None, int(value)):
-                    raise BadHead(502, "What came back has no good Content-Length.")
+                    raise BadHead(502, "The response has an invalid Content-Length.")
                 if length is not None:
                     is_as_it_came = False
                     continue
                 length = int(value)
             case HeaderKind.CODING:
-                # Two readers of anything but this one word could find two ends, or one find none.
+                # For any other value two parsers could find two different ends, or one could find none.
                 if (b"chunked" in value.lower() and (coding or value.lower() != b"chunked")) or coding == b"chunked":
-                    raise BadHead(502, "What came back is chunked in a way that could be read in two.")
+                    raise BadHead(502, "The response has an ambiguous Transfer-Encoding.")
                 coding = value.lower() or b"?"
             case HeaderKind.CONNECTION:
                 said = _said_of_connection(value)
@@ -138,7 +138,7 @@ def parse_response_head(raw: bytes, *, from_workspace: bool) -> ResponseHead:
                 is_as_it_came = False
                 continue
             case HeaderKind.CLEAR_SITE_DATA if from_workspace:
-                # It would clear the cookies of every host of the domain, the platform's as well.
+                # It would clear the cookies of all hosts of the domain, including those of the platform.
                 is_as_it_came = False
                 continue
             case HeaderKind.SET_COOKIE if from_workspace:
@@ -151,7 +151,7 @@ def parse_response_head(raw: bytes, *, from_workspace: bool) -> ResponseHead:
         kept.append(line)
     answer = ResponseHead(status, tuple(kept), is_as_it_came, coding, length, closes, keeps_s, is_event_stream)
     gone = set() if status == SWITCHING else set(named)
-    # One word on where it ends, and none where there is nothing to end.
+    # Exactly one header says where the body ends, and none does if there is no body.
     if status == 204 or answer.is_interim:
         gone |= _ON_ITS_END if coding or length is not None else set()
     elif coding and length is not None:
@@ -165,10 +165,10 @@ def _said_of_connection(value: bytes) -> frozenset[bytes]:
 
 
 def _odd_lines(raw: bytes) -> list[bytes]:
-    """Of a program that ends them in a bare LF. Nothing else is forgiven."""
+    """The lines of a program that ends them in a bare LF. No other deviation is accepted."""
     lines = [line.removesuffix(b"\r") for line in raw.rstrip(b"\r\n").split(b"\n")]
     if any(line.translate(None, TEXT) for line in lines) or len(lines) > MOST_HEADERS:
-        raise BadHead(502, "What came back has control characters, or no end, in its head.")
+        raise BadHead(502, "The response head has control characters, or does not end in an empty line.")
     return lines
 
 
@@ -188,9 +188,9 @@ def _without(answer: ResponseHead, names: set[bytes]) -> ResponseHead:
 
 
 def own_cookie(value: bytes) -> bytes | None:
-    """A cookie as a workspace may set it: for its own host only; None when it would be one of the platform's.
+    """The cookie restricted to the workspace's own host; None if it would overwrite a cookie of the platform.
 
-    Browsers send one without a name as its bare value, which may look like any other.
+    Browsers send a cookie without a name as its bare value, which may look like any other cookie.
     """
     pair, *attributes = value.split(b";")
     if pair.lstrip(b"= \t").partition(b"=")[0].strip(b" \t") in PLATFORM_COOKIES:

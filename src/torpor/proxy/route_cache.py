@@ -1,8 +1,7 @@
-"""Which workspace bears a name, without asking the database each time?
+"""Cache which workspace has a name, so that the database is not asked for each request.
 
-A row is kept from the first question on until an event tells that it has changed, and is then read again by whoever asks next.
-Events may be lost: a hole in their numbers, or a number that the database has given out and nobody has heard of, makes
-everything be forgotten.
+A row is kept until an event says that it has changed, and the next request reads it again. Events may be lost: if a number is
+missing, or the database has assigned a number that did not arrive here, the whole cache is cleared.
 """
 
 import asyncio
@@ -13,22 +12,23 @@ from dataclasses import dataclass
 
 import structlog
 
-from torpor.domain.events import OF_ANY_WORKSPACE, from_message
+from torpor.domain.events import EventMessage
 from torpor.domain.names import is_name
 from torpor.domain.records import Workspace
 from torpor.loops import Loop, run_until_first_ends
 from torpor.ports import Feed
+from torpor.service.event_subscription import EventSubscription, has_gap
 from torpor.store.events import EventStore
 from torpor.store.service_store import ServiceStore
 
 log = structlog.get_logger()
 
-# What changes without an event (how long it may be idle) is read again after so long.
+# What changes without an event (how long a workspace may be idle) is read again after this time.
 HOLDS_FOR_S = 30.0
 NOBODY_FOR_S = 5.0
 HOLDS = 10_000
 POLL_S = 2.0
-# Something is heard of it while it is read: it is read again, though not for ever.
+# If an event arrives while the row is read, it is read again, at most this many times.
 READ_AGAIN = 3
 
 
@@ -48,27 +48,26 @@ class Routes:
         on_change: Callable[[str, str], None] = lambda workspace_id, name: None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`on_change`: called with the id and the name of each that is read again from now on."""
+        """`on_change`: called with id and name of each workspace that must be read again."""
         self._store = store
         self._events = events
-        self._feed = feed
+        self._subscription = EventSubscription(feed, self._on_event, self.forget_all)
         self._on_change = on_change
         self._now = now
         self._known: dict[str, CachedWorkspace] = {}
         self._names: dict[str, str] = {}
-        """Of each id that is known, the name it is known by."""
+        """The name of each cached workspace, by id."""
         self._reading: dict[str, asyncio.Task[Workspace | None]] = {}
         self._waiting: dict[str, set[asyncio.Future[None]]] = {}
-        self._installation: str | None = None
         self._heard = 0
-        """The last event, and everything before it."""
+        """The last event before which none is missing."""
         self._newest = 0
-        """What was the last one when the database was asked: by the next time its message has arrived, or never will."""
+        """The newest event at the last poll of the database: at the next poll its message has arrived, or is lost."""
 
-    # ── asking ────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── lookup ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def known(self, name: str) -> CachedWorkspace | None:
-        """What bears this name, as far as that is known and fresh; None: it must be asked for."""
+        """The workspace with this name, if it is cached and fresh; None: it must be read."""
         found = self._known.get(name)
         if found is None:
             return None
@@ -76,7 +75,7 @@ class Routes:
         return found if self._now() - found.read_at < holds_for_s else None
 
     async def find(self, name: str, *, at_most_s_old: float = HOLDS_FOR_S) -> Workspace | None:
-        """What bears this name; a deleted one if no other does. Many who ask at once ask once."""
+        """The workspace with this name; a deleted one if there is no other. Concurrent calls share one query."""
         found = self.known(name)
         if found is not None and self._now() - found.read_at < at_most_s_old:
             return found.workspace
@@ -88,14 +87,14 @@ class Routes:
             if reading is None:
                 reading = self._reading[name] = asyncio.create_task(self._read(name), name=f"route of {name}")
                 reading.add_done_callback(functools.partial(self._has_read, name))
-            # Whoever began it may hang up; the others still want to know.
+            # The caller that began the query may disconnect; the others still wait for it.
             workspace = await asyncio.shield(reading)
             if name in self._known:
                 break
         return workspace
 
     async def changed(self, workspace_id: str, *, within_s: float) -> bool:
-        """Waits until something is heard of it, for so long at most; whether something was."""
+        """Wait at most this long for an event about the workspace; returns whether one came."""
         heard: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         among = self._waiting.setdefault(workspace_id, set())
         among.add(heard)
@@ -114,7 +113,7 @@ class Routes:
         return await self._store.living(name) or await self._store.by_name(name)
 
     def _has_read(self, name: str, done: asyncio.Task[Workspace | None]) -> None:
-        # Whatever was heard of it meanwhile (`forget`) has taken it out: it may be older than that.
+        # An event in the meantime (`forget`) has removed the entry: the row may be older than the event.
         is_fresh = self._reading.get(name) is done
         if is_fresh:
             del self._reading[name]
@@ -134,17 +133,17 @@ class Routes:
         if dropped is not None and dropped.workspace is not None:
             self._names.pop(dropped.workspace.id, None)
 
-    # ── hearing ───────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── events ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Runs until canceled."""
         await run_until_first_ends(
             Loop("routes", self._look_for_unheard, interval_s=POLL_S).run(),
-            self._feed.listen(OF_ANY_WORKSPACE, self._on_message, self.forget_all, name="route-events"),
+            self._subscription.listen(name="route-events"),
         )
 
     def forget(self, workspace_id: str, *names: str) -> None:
-        """It has changed, and so has whatever bears or bore one of these names."""
+        """The workspace has changed, and so has every workspace that has or had one of these names."""
         known_as = self._names.get(workspace_id)
         for name in {known_as, *names} - {None}:
             assert name is not None
@@ -155,7 +154,7 @@ class Routes:
                 heard.set_result(None)
         name = names[0] if names else known_as
         if name:
-            # By no name nothing would be found, as if it were gone.
+            # An empty name would find no workspace, as if it were deleted.
             self._on_change(workspace_id, name)
 
     def forget_all(self) -> None:
@@ -166,29 +165,18 @@ class Routes:
             self.forget(workspace_id, *([names[workspace_id]] if workspace_id in names else []))
         self._names.clear()
 
-    def _on_message(self, _channel: str, message: bytes) -> None:
-        if self._installation is None:
-            # Whose it is cannot be told yet; nothing is kept yet that it could be about.
-            self.forget_all()
-            return
-        try:
-            told = from_message(message, self._installation)
-        except ValueError:
-            log.warning("event_not_understood", length=len(message))
-            return
-        if told is None:
-            return
-        has_hole = told.after > self._heard
+    def _on_event(self, told: EventMessage, _size: int) -> None:
+        is_after_gap = has_gap(told, after=self._heard)
         self._heard = max(self._heard, told.id)
-        if has_hole:
+        if is_after_gap:
             self.forget_all()
         else:
             self.forget(told.workspace_id, str(told.body["workspace"].get("name", "")))
 
     async def _look_for_unheard(self) -> None:
-        """Whether the database has given out numbers that nobody here has heard of in all this time."""
+        """Compare with the database: a number that has not arrived since the last poll is lost."""
         newest = await self._events.newest()
-        is_first, self._installation = self._installation is None, newest.installation
+        is_first, self._subscription.installation = self._subscription.installation is None, newest.installation
         if is_first or self._newest > self._heard or newest.last_id < self._heard:
             self._heard = newest.last_id
             self.forget_all()

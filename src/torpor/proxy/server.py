@@ -1,4 +1,4 @@
-"""How does one port serve everybody, and stop without hurting anybody?"""
+"""Listen on the product's one port, and stop without breaking requests in progress."""
 
 import asyncio
 import errno
@@ -18,26 +18,27 @@ from torpor.proxy.timeouts import ProxyTimeouts
 
 log = structlog.get_logger()
 
-# Whoever has vanished without a word is asked whether they are there: after so long, so often, so many times.
+# TCP keepalive for clients that disappear silently: first probe, interval, count.
 _KEEP_ALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 20, "TCP_KEEPCNT": 3}
 _NOT_HERE = {errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.EPROTONOSUPPORT}
 
 
 class ProxyServer:
-    """The product's one port. The gate says where each request goes; those before us who are `trusted` are believed."""
+    """The product's one port. The gate decides where each request goes; the forwarded headers of `trusted` proxies are
+    believed."""
 
     def __init__(
         self,
         gate: Gate,
         *,
         port: int,
-        hosts: Sequence[str] = ("127.0.0.1", "::1"),
+        hosts: Sequence[str],
         trusted: Sequence[str] = (),
         patience: ProxyTimeouts = ProxyTimeouts(),
         limits: ConnectionLimits = UNLIMITED,
     ) -> None:
         self.port = port
-        """The port that is listened on; with 0, the one that was free, once started."""
+        """The port to listen on; after `start`, the assigned port if it was 0."""
         self._gate = gate
         self._hosts = hosts
         self._trust = TrustedProxies(trusted)
@@ -48,7 +49,7 @@ class ProxyServer:
         self._looking: asyncio.TimerHandle | None = None
 
     async def start(self) -> None:
-        """Listen. Refused `port_in_use` or `port_not_allowed`."""
+        """Listen. Raises Refused `port_in_use` or `port_not_allowed`."""
         loop = asyncio.get_running_loop()
         traffic = self._traffic = Connections(self._gate, self._trust, self._patience, self._limits)
         listeners: list[socket.socket] = []
@@ -66,7 +67,8 @@ class ProxyServer:
         self._look()
 
     async def stop(self, grace_s: float = 5) -> None:
-        """Accept nobody and begin nothing; what is under way has so long to finish. WebSockets are told at its end."""
+        """Accept no connections and no new requests; requests in progress have `grace_s` to finish. WebSockets get a close
+        frame at its end."""
         for server in self._servers:
             server.close()
         self._servers = []
@@ -85,13 +87,13 @@ class ProxyServer:
             self._looking.cancel()
 
     def cut(self, bearer: str) -> None:
-        """End at once whatever goes by this right."""
+        """End at once all connections of this bearer."""
         if self._traffic is not None:
             _tell_all(self._traffic, lambda guest: guest.end(NOT_ALLOWED) if guest.bearer == bearer else None)
 
     @property
     def connections(self) -> int:
-        """How many are open."""
+        """How many connections are open."""
         return 0 if self._traffic is None else len(self._traffic.guests)
 
     @property
@@ -100,17 +102,17 @@ class ProxyServer:
         return 0 if self._traffic is None else len(self._traffic.places)
 
     def _look(self) -> None:
-        """One timer for all: none is set, nor cancelled, for any single request."""
+        """One timer for all connections, instead of one for each request."""
         traffic, patience = self._traffic, self._patience
         assert traffic is not None
-        # First: whatever happens below, it is looked again.
+        # First, so that an error below does not end the timer.
         self._looking = asyncio.get_running_loop().call_later(patience.look_s, self._look)
         now = traffic.now()
         _tell_all(traffic, lambda guest: guest.look(now, patience))
         traffic.pool.look(now)
 
     def _listen(self, host: str) -> socket.socket | None:
-        """A bound socket; None where this machine does not have the address."""
+        """A bound socket; None if this machine does not have the address."""
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         try:
             listener = socket.socket(family, socket.SOCK_STREAM)
@@ -152,7 +154,7 @@ class ProxyServer:
 
 
 def _tell_all(traffic: Connections, tell: Callable[[OpenConnection], None]) -> None:
-    """Whatever is wrong with one of them, the others are told as well; that one ends."""
+    """Call all connections, even if one fails; the one that fails is closed."""
     for guest in list(traffic.guests):
         try:
             tell(guest)
@@ -163,7 +165,7 @@ def _tell_all(traffic: Connections, tell: Callable[[OpenConnection], None]) -> N
 
 
 def _ask_for_signs_of_life(listener: socket.socket) -> None:
-    """Of everybody who connects: they have it from their listener."""
+    """Enable keepalive on the listener; accepted connections inherit it."""
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in _KEEP_ALIVE.items():
         if hasattr(socket, option):

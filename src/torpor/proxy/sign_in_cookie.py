@@ -1,7 +1,7 @@
-"""How does a browser show on a workspace's host who it is, when all it has is a session on the platform's?
+"""Sign a browser in on a workspace's host, by its session on the platform's host.
 
-It is given a nonce here and sent to the platform with the digest of that; it comes back with a code that is good once, for
-seconds, and only together with the nonce. What it has then is a cookie of this host alone.
+The browser gets a nonce here and is redirected to the platform with the digest of the nonce. It returns with a code that is
+valid once, for seconds, and only together with the nonce. It then gets a cookie for this host alone.
 """
 
 import hashlib
@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from urllib.parse import parse_qs, urlencode
 
 from torpor.accounts import Accounts
+from torpor.domain.access import TOKEN_PREFIX
 from torpor.domain.errors import Refused
 from torpor.domain.hostnames import Hosts, WorkspaceHost, is_own_path
 from torpor.proxy import pages
@@ -22,28 +23,27 @@ from torpor.proxy.request_head import PLATFORM_COOKIES, Header, RequestHead
 from torpor.proxy.route_cache import Routes
 
 OWN_PATHS = b"/.torpor/"
-ENTER = "/.torpor/enter"
 STANDING = "/.torpor/standing"
 LOGO = "/.torpor/logo.svg"
 ROOM = "/.torpor/room"
-"""On the platform's host (`proxy.room`)."""
+"""On the platform's host (`proxy.limit_page`)."""
 KNOCK_LIVES_S = 600
 LONGEST_COOKIE_S = 400 * 86_400
-"""Browsers keep none longer."""
+"""Browsers keep no cookie longer."""
 MOST_ENDED_COOKIES = 100
 MOST_FIELDS = 10
 _NONCE = re.compile(r"[A-Za-z0-9_-]{43}")
-_CODE = re.compile(r"torpor_[A-Za-z0-9_-]{43}")
+_CODE = re.compile(rf"{TOKEN_PREFIX}[A-Za-z0-9_-]{{43}}")
 _COOKIE_NAME = re.compile(rb"[!#-'*+.^_`|~0-9A-Za-z-]+")
-# The same for all: whoever guesses learns nothing, not even whether there is such a workspace.
-_CLOSED = "this way in was used already, is too old, or is another browser's; open it again"
-# Asked about all the same: how long the answer takes tells nothing either.
+# The same text for all cases: it does not reveal whether the workspace exists.
+_CLOSED = "it was already used, has expired, or belongs to another browser; open the workspace again"
+# Used in the query if there is no workspace, so that the response time reveals nothing either.
 _NO_WORKSPACE = str(uuid.UUID(int=0))
 SEE_OTHER = 303
 
 
 def read_query(query: str) -> dict[str, str] | None:
-    """The first of each name; None: nobody who was sent here asks so much."""
+    """The first value of each field; None if there are more fields than any of our own links has."""
     try:
         return {name: values[0] for name, values in parse_qs(query, max_num_fields=MOST_FIELDS).items()}
     except ValueError:
@@ -55,8 +55,8 @@ def see_other(where: str, *headers: Header, outcome: RequestOutcome) -> Reply:
 
 
 def sign_in(hosts: Hosts, to: WorkspaceHost, head: RequestHead) -> Reply:
-    """Go and show who you are, then come back here."""
-    # The same one while it lives: several tabs that knock at once must all be let in.
+    """Redirect to the sign-in, which leads back here."""
+    # The same nonce while it is valid: several tabs that sign in at once must all succeed.
     nonce = _nonce(hosts, head) or secrets.token_urlsafe(32)
     target = head.target.decode("latin-1")
     asked = {
@@ -72,7 +72,7 @@ def sign_in(hosts: Hosts, to: WorkspaceHost, head: RequestHead) -> Reply:
 async def set_workspace_cookie(
     hosts: Hosts, accounts: Accounts, routes: Routes, to: WorkspaceHost, head: RequestHead, *, code: str, back: str, client: str
 ) -> Reply:
-    """Back from the platform: this browser is known here from now on."""
+    """Set the workspace's cookie for a browser that returns from the platform."""
     back = back if is_own_path(back) else "/"
     closed = pages.reply(pages.bad_code(_CLOSED, back), as_html=head.wants_html)
     nonce = _nonce(hosts, head)
@@ -98,11 +98,11 @@ async def set_workspace_cookie(
 
 
 def clear_site(head: RequestHead) -> tuple[Header, ...]:
-    """Nothing that another workspace left in this browser under this host name stays: its service worker would see every
-    request and answer to the new one. Also where it is not known whether there was another.
+    """Remove what another workspace left in this browser under the same host name: its service worker would see every request
+    to the new one. Also if it is not known whether there was another.
 
-    The directive "cookies" would end what the browser has on all hosts of the domain, the platform's session among it. So the
-    cookies that the browser shows here are ended one by one.
+    The directive "cookies" would delete the cookies of all hosts of the domain, including the platform's session. So the
+    cookies that the browser sends here are deleted one by one.
     """
     shown = dict.fromkeys(pair.partition(b"=")[0].strip() for value in head.values(b"cookie") for pair in value.split(b";"))
     others = [name for name in shown if _COOKIE_NAME.fullmatch(name) and name not in PLATFORM_COOKIES]
@@ -115,7 +115,7 @@ def _nonce(hosts: Hosts, head: RequestHead) -> str | None:
 
 
 def _set_cookie(hosts: Hosts, name: str, value: str, *, lives_s: int | None) -> Header:
-    # On any other path it would not be sent with the next knock, and the prefix asks for this one.
+    # With any other path the browser would not send it with the next knock, and the `__Host-` prefix requires this one.
     parts = [f"{name}={value}", "Path=/", "HttpOnly", "SameSite=Lax"]
     if lives_s is not None:
         parts.append(f"Max-Age={lives_s}")

@@ -1,7 +1,7 @@
-"""How are two connections one wire?
+"""Join two connections into one tunnel.
 
-Once another protocol is spoken nothing is read but the headers of a WebSocket's frames: every byte goes on, at the pace of the
-slower, and so does each end.
+After a protocol upgrade only the headers of WebSocket frames are parsed. Every byte is forwarded at the speed of the slower
+side, and so is the end of each direction.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from torpor.proxy.usage import TrackedConnection
 
 
 class TunnelEnd(asyncio.Protocol):
-    """One of the two."""
+    """One end of the tunnel."""
 
     __slots__ = ("_carriage", "_tunnel", "has_ended", "other", "transport")
 
@@ -23,10 +23,10 @@ class TunnelEnd(asyncio.Protocol):
         self.transport = transport
         self.other: TunnelEnd
         self.has_ended = False
-        """Nothing more comes from it."""
+        """No more data comes from it."""
         self._tunnel = tunnel
         self._carriage = carriage
-        """Of what comes from it."""
+        """The parser of the data that comes from it."""
 
     @property
     def is_between(self) -> bool:
@@ -81,7 +81,7 @@ class Tunnel:
         upstream.set_protocol(self._upstream)
 
     def begin(self, from_client: bytes, from_upstream: bytes, *, is_half_closed: bool, is_choked: bool) -> None:
-        """With what came before it was one, and as the client's connection stood."""
+        """Begin with the data that arrived before the upgrade, in the state of the client's connection."""
         if is_choked:
             self._upstream.transport.pause_reading()
         if from_upstream:
@@ -94,7 +94,7 @@ class Tunnel:
             self._client.transport.resume_reading()
 
     def half_closed(self, end: TunnelEnd) -> bool:
-        """Whether the connection whose one half has ended stays open."""
+        """Returns whether the connection stays open after one of its halves has ended."""
         end.has_ended = True
         self.moved_at = self.traffic.now()
         if self.is_over:
@@ -124,7 +124,7 @@ class Tunnel:
         self._client.transport.close()
         self._upstream.transport.close()
 
-    # ── what the front asks ──
+    # ── calls of the server ──
 
     def look(self, now: float, patience: ProxyTimeouts) -> None:
         silent_s = now - self.moved_at
@@ -136,10 +136,10 @@ class Tunnel:
             self.abort()
 
     def drain(self) -> None:
-        """It may go on for as long as there is grace."""
+        """A tunnel may continue during the grace period."""
 
     def end(self, code: int) -> None:
-        """Now. A WebSocket is told so where a word can be put in; anything else is cut."""
+        """End at once. A WebSocket gets a close frame if one can be inserted; any other connection is reset."""
         if self.is_over:
             return
         client, upstream = self._client, self._upstream

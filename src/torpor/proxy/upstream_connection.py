@@ -1,7 +1,6 @@
-"""What does the other side answer, and where does its answer end?
+"""Handle one connection to the platform or to a workspace, and find the end of each response.
 
-One connection to the platform or to a workspace. Between two requests it lies in the pool, and whatever happens on it then is
-its end: nothing was asked.
+Between two requests the connection is in the pool. If anything arrives on it then, it is closed, because there was no request.
 """
 
 import asyncio
@@ -21,15 +20,15 @@ if TYPE_CHECKING:
     from torpor.proxy.client_connection import ClientConnection
     from torpor.proxy.upstream_pool import Pool
 
-# Of what was said before the connection broke, so much is still listened to.
+# How much of the data that was sent before the connection broke is still read.
 _LAST_WORDS_BYTES = 1024 * 1024
-# Whoever says more often that the answer is still to come means none.
+# More interim responses than this mean that there is no final one.
 MOST_INTERIM_ANSWERS = 16
 
 
 class ResponseState(Enum):
     NOTHING = auto()
-    """Nobody has asked."""
+    """No request was sent."""
     HEAD = auto()
     BODY = auto()
     OVER = auto()
@@ -66,7 +65,7 @@ class Upstream(asyncio.Protocol):
         self.transport: asyncio.Transport
         self.is_reused = False
         self.is_choked = False
-        """It does not take what it is sent."""
+        """The upstream does not read what it is sent."""
         self.kept_until = 0.0
         self._preamble = address.preamble
         self._client: ClientConnection | None = None
@@ -79,19 +78,19 @@ class Upstream(asyncio.Protocol):
         self._is_workspace = True
         self._arrived = b""
         self._raw = b""
-        """The head of the last answer. The next is often the same, and need not be understood again."""
+        """The head of the last response. The next one is often the same and is not parsed again."""
         self._answer: ResponseHead | None = None
         self._framing: Framing = NO_BODY
         self._rendered = b""
         self._body: Body | None = None
 
-    # ── what its client says ──
+    # ── calls of the client connection ──
 
     def ask(self, client: "ClientConnection", message: bytes, *, method: bytes, is_workspace: bool) -> None:
-        """Send a request, or as much of it as there is."""
+        """Send a request, or the part that has arrived."""
         self._client = client
         if is_workspace is not self._is_workspace or method != self._method:
-            # What an answer means depends on these.
+            # The meaning of a response depends on these.
             self._method, self._is_workspace, self._raw = method, is_workspace, b""
         self._hearing = ResponseState.HEAD
         self._interim_answers = 0
@@ -101,23 +100,23 @@ class Upstream(asyncio.Protocol):
         self.transport.write(message)
 
     def send(self, data: bytes) -> None:
-        """More of its body."""
+        """Send more of the body."""
         if not self.transport.is_closing():
             self.transport.write(data)
 
     def leave(self, client: "ClientConnection") -> None:
-        """This one wants no answer any more, or has got it."""
+        """This client wants no response any more, or has received it."""
         if self._client is client:
             self.abandon()
 
     def abandon(self) -> None:
-        """Whatever it may still say, nobody listens."""
+        """Ignore all further data and close."""
         self._client = None
         self._hearing = ResponseState.OVER
         self.transport.abort()
 
     def read_on(self, wants_more: bool) -> None:
-        """Whether its client takes more."""
+        """Read more or pause, depending on whether the client takes more."""
         if self._is_paused is wants_more:
             self._is_paused = not wants_more
             if wants_more:
@@ -125,7 +124,7 @@ class Upstream(asyncio.Protocol):
             else:
                 self.transport.pause_reading()
 
-    # ── what comes from the wire ──
+    # ── events of the transport ──
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
@@ -139,19 +138,20 @@ class Upstream(asyncio.Protocol):
         elif self._hearing is ResponseState.BODY:
             self._take_body(data)
         else:
-            # An answer to nothing: whoever asks next must not get it.
+            # A response without a request: the next client must not get it.
             self.transport.abort()
 
     def eof_received(self) -> bool:
-        self._ended(whole=True, why="it hung up without an answer")
+        self._ended(whole=True, why="it closed the connection without a response")
         self.transport.abort()
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._client is not None and exc is not None:
-            # It may have answered before it hung up on the rest of the body: what it said is still there to be read.
+            # The upstream may have responded before it closed the connection on the rest of the body; that response can still
+            # be read.
             self._hear_last_words()
-        self._ended(whole=exc is None, why=str(exc) if exc else "it hung up without an answer")
+        self._ended(whole=exc is None, why=str(exc) if exc else "it closed the connection without a response")
 
     def pause_writing(self) -> None:
         self.is_choked = True
@@ -164,7 +164,7 @@ class Upstream(asyncio.Protocol):
             self._client.moved_at = self.pool.now()
             self._client.read_on()
 
-    # ── the answer ──
+    # ── the response ──
 
     def _take_head(self, data: bytes) -> None:
         client = self._client
@@ -176,7 +176,7 @@ class Upstream(asyncio.Protocol):
             if end is None:
                 self._arrived = data[begin:]
                 if len(self._arrived) > LARGEST_HEAD_BYTES:
-                    self._broke("the head of its answer has no end")
+                    self._broke("the head of its response is too large")
                 return
             raw = data[begin:end]
             if raw != self._raw or self._answer is None:
@@ -193,14 +193,14 @@ class Upstream(asyncio.Protocol):
                 break
             self._interim_answers += 1
             if self._interim_answers > MOST_INTERIM_ANSWERS:
-                self._broke("it only ever says that its answer is still to come")
+                self._broke("it sent too many interim responses")
                 return
             client.interim(answer)
             begin = end
         self._arrived = b""
         if answer.status == SWITCHING:
             if not client.wants_upgrade:
-                self._broke("it switched to another protocol that nobody asked for")
+                self._broke("it switched to a protocol that was not requested")
                 return
             self._client = None
             self._hearing = ResponseState.OVER
@@ -209,7 +209,7 @@ class Upstream(asyncio.Protocol):
         self._begin(client, answer, data[begin:], end - begin)
 
     def _begin(self, client: "ClientConnection", answer: ResponseHead, data: bytes, end: int) -> None:
-        """Head and what there is of the body, in one write."""
+        """Send the head and the available part of the body in one write."""
         framing = self._framing
         is_last = client.begin_answer(answer, framing)
         size = len(data)
@@ -263,7 +263,7 @@ class Upstream(asyncio.Protocol):
         client.end_answer()
 
     def _ended(self, *, whole: bool, why: str) -> None:
-        """The connection is over, wherever we were. May be said again."""
+        """The connection has ended, in any state. May be called again."""
         client, hearing = self._client, self._hearing
         self._client = None
         self._hearing = ResponseState.OVER
@@ -277,13 +277,13 @@ class Upstream(asyncio.Protocol):
             else:
                 client.cut()
         elif self.is_reused and not self._has_begun:
-            # It had been closed before it heard of this request; so another is told.
+            # The connection was closed before it got this request, so the request is sent on another one.
             client.ask_again()
         else:
             client.no_answer(why)
 
     def _broke(self, why: str) -> None:
-        """What it says is no answer, or not any more."""
+        """The data is not a valid response, or no longer one."""
         client = self._client
         self.abandon()
         if client is None:
@@ -305,13 +305,13 @@ class Upstream(asyncio.Protocol):
 
 
 def close_write_half(transport: asyncio.Transport) -> None:
-    """Close our half. Whoever has gone without our noticing yet is no reason to stumble: that end is heard of soon."""
+    """Close our half. An error is ignored: if the other side has disconnected, `connection_lost` follows soon."""
     with contextlib.suppress(OSError, RuntimeError):
         transport.write_eof()
 
 
 def reset(transport: asyncio.Transport) -> None:
-    """Close so that the other side notices: what it has got is not all."""
+    """Close so that the other side notices that the data is incomplete."""
     connected = transport.get_extra_info("socket")
     with contextlib.suppress(OSError, AttributeError), connected.dup() as copy:
         copy.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

@@ -1,4 +1,4 @@
-"""How is an address reached, and which connection to it can be used once more?"""
+"""Connect to upstreams and keep idle connections for reuse."""
 
 import asyncio
 import socket
@@ -7,14 +7,14 @@ from torpor.ports import Address
 from torpor.proxy.timeouts import ProxyTimeouts
 from torpor.proxy.upstream_connection import Upstream
 
-# A listener whose queue is full says so at once on a Unix socket, where it would be silent on TCP.
+# On a Unix socket a full accept queue is an error at once, unlike on TCP.
 _QUEUE_IS_FULL_S = 0.01
-# A program may close a moment before the time that it told.
+# A program may close its connection a moment before the announced time.
 _EARLIER_S = 1.0
 
 
 class Pool:
-    """Connections that wait for the next request, newest first: the oldest may run out."""
+    """Idle connections, newest first: the oldest may expire soon."""
 
     def __init__(self, patience: ProxyTimeouts) -> None:
         self._patience = patience
@@ -24,7 +24,7 @@ class Pool:
         self._is_closed = False
 
     def take(self, address: Address, now: float) -> Upstream | None:
-        """One that was alive when last heard of."""
+        """A connection that was open at the last event."""
         idle = self._idle.get(address)
         while idle:
             upstream = idle.pop()
@@ -35,7 +35,7 @@ class Pool:
         return None
 
     def give(self, upstream: Upstream, keeps_s: float | None, now: float) -> None:
-        """It has answered, and said for how long it is there."""
+        """Keep the connection after its response, for the time that the response announced."""
         kept_s = self._patience.kept_s if keeps_s is None else min(self._patience.kept_s, keeps_s - _EARLIER_S)
         idle = self._idle.get(upstream.address)
         if idle is None:
@@ -48,13 +48,13 @@ class Pool:
         idle.append(upstream)
 
     def forget(self, upstream: Upstream) -> None:
-        """It has ended while nobody used it."""
+        """The idle connection has ended."""
         idle = self._idle.get(upstream.address, [])
         if upstream in idle:
             idle.remove(upstream)
 
     def look(self, now: float) -> None:
-        """Close those whose time is over."""
+        """Close expired connections."""
         for address, idle in list(self._idle.items()):
             late = [upstream for upstream in idle if upstream.kept_until <= now]
             if late:
@@ -71,12 +71,8 @@ class Pool:
                 upstream.abandon()
         self._idle.clear()
 
-    @property
-    def idle_count(self) -> int:
-        return sum(map(len, self._idle.values()))
-
     async def connect(self, address: Address) -> Upstream:
-        """A new connection; OSError or TimeoutError when there is none to be had."""
+        """A new connection; raises OSError or TimeoutError if the upstream cannot be reached."""
         upstream = Upstream(self, address)
         async with asyncio.timeout(self._patience.connect_s):
             if address.unix_path is not None:

@@ -1,24 +1,24 @@
-"""What does the front tell of the use that is made of a workspace?
+"""Define how the proxy reports the use of a workspace.
 
-Every verb returns at once and never fails: whoever listens must not delay a byte.
+Every method returns at once and never raises: a report must not delay a byte.
 """
 
 from typing import Protocol
 
 
 class TrackedConnection(Protocol):
-    """A connection that stays, or a request under way, from its beginning to its end."""
+    """An open connection, or a request in progress, from its begin to its end."""
 
     def carried(self) -> None:
-        """Data went through it, in either direction."""
+        """It transferred data, in either direction."""
         ...
 
     def is_no_use(self) -> None:
-        """It stays open, and keeps nothing awake from now on."""
+        """It stays open, but no longer keeps the workspace awake."""
         ...
 
     def closed(self) -> None:
-        """May be said again."""
+        """May be called again."""
         ...
 
 
@@ -26,11 +26,11 @@ class WorkspaceUse(Protocol):
     """The use of one workspace by one client."""
 
     def requested(self) -> TrackedConnection:
-        """A request is under way: that is use until it has been answered, however silently."""
+        """A request is in progress: it counts as use until it is answered, even without data."""
         ...
 
     def connected(self) -> TrackedConnection:
-        """A connection stays: that is use for as long as it carries data now and then."""
+        """A connection is open: it counts as use as long as it transfers data now and then."""
         ...
 
 
@@ -39,7 +39,7 @@ class UsageTracker(Protocol):
 
 
 class NoUsageTracker:
-    """Where nobody wants to know: the platform itself, and a front without a bus."""
+    """Records nothing: for the platform itself, and for a proxy without a bus."""
 
     def of(self, workspace_id: str, *, standby_ttl_s: float) -> WorkspaceUse:
         return self

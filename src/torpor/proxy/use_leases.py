@@ -1,8 +1,8 @@
-"""How does the bus learn which connections are in use?
+"""Report to the bus which connections are in use.
 
-Each connection that stays has a lease, and each is renewed as long as it is live: it carried data within its workspace's
-standby TTL, or is younger than that. So has each request that takes long, until it has been answered. All of them in one
-message; whoever dies renews nothing, and is forgotten.
+Each open connection has a lease that is renewed while the connection is live: it carried data within its workspace's standby
+TTL, or is younger than that. A long request has one until it is answered. One message renews all leases; those of a process
+that ends expire.
 """
 
 import asyncio
@@ -17,17 +17,17 @@ from typing import TypeAlias
 from torpor.domain.errors import Unavailable
 from torpor.loops import Loop, start_tasks, stop
 from torpor.ports import Activity, ClosedConnection
-from torpor.service.activity import TURN_S, Touch, UseFallback, WriteDown, discard_use, retry_s, timeout_s
+from torpor.service.activity import TURN_S, RecordUse, Touch, UseFallback, discard_use, retry_s, timeout_s
 
-# Of a lease: two renewals may fail before it runs out.
+# Of a lease: two renewals may fail before it expires.
 RENEW_AFTER_PART = 1 / 3
-# A connection may stay for weeks, and its workspace's TTL may be changed meanwhile.
+# A connection may stay open for weeks, and the TTL of its workspace may change in the meantime.
 TTLS_EVERY_S = 30.0
-# At the end of this process: what is not told within it is told by the lease that runs out.
+# At the end of this process. Leases that are not released within it expire.
 FAREWELL_S = 2.0
 
 TtlsOf: TypeAlias = Callable[[Collection[str]], Awaitable[Mapping[str, float]]]
-"""How many seconds each of these workspaces may be idle, as of now."""
+"""How many seconds each of these workspaces may be idle."""
 
 
 async def no_ttl_changes(workspace_ids: Collection[str]) -> Mapping[str, float]:
@@ -35,7 +35,7 @@ async def no_ttl_changes(workspace_ids: Collection[str]) -> Mapping[str, float]:
 
 
 class ConnectionLeases:
-    """Implements `proxy.usage.Usage` on the bus."""
+    """Implements `proxy.usage.UsageTracker` on the bus."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class ConnectionLeases:
         touch: Touch,
         *,
         lease_s: float,
-        write_down: WriteDown = discard_use,
+        write_down: RecordUse = discard_use,
         ttls_of: TtlsOf = no_ttl_changes,
         now: Callable[[], float] = time.monotonic,
         new_id: Callable[[], str] = lambda: uuid.uuid4().hex,
@@ -57,7 +57,7 @@ class ConnectionLeases:
         self._new_id = new_id
         self._open: dict[LeasedConnection, None] = {}
         self._unknown: dict[LeasedConnection, None] = {}
-        """Of which the bus does not know, or not any more."""
+        """The connections that the bus does not know, or no longer knows."""
         self._closed: deque[tuple[LeasedConnection, float]] = deque()
         self._renew_at = float("-inf")
         self._wake = asyncio.Event()
@@ -78,7 +78,7 @@ class ConnectionLeases:
         finally:
             await stop(*tasks)
             await self._fall_back.close()
-            # Whoever is still connected will not be for long: nobody is left to renew.
+            # The remaining connections end soon, and this process no longer renews their leases.
             for tie in list(self._open):
                 self.remove(tie)
             with contextlib.suppress(Unavailable, TimeoutError):
@@ -94,14 +94,14 @@ class ConnectionLeases:
     def request(self, workspace_id: str, idle_s: float) -> "LeasedConnection":
         tie = LeasedConnection(self, workspace_id, idle_s, is_request=True)
         self._open[tie] = None
-        # Most are answered at once, and that costs no message: until the next renewal the idle timer speaks for it.
+        # Most requests are answered at once and need no message: until the next renewal the idle timer covers them.
         self.touch(workspace_id, idle_s)
         if idle_s <= self._lease_s:
             self.announce(tie)
         return tie
 
     def announce(self, tie: "LeasedConnection") -> None:
-        """At once, not at the next renewal: until the bus knows of it, nothing keeps its workspace awake."""
+        """Report it at once, not at the next renewal: a connection that the bus does not know keeps no workspace awake."""
         self._unknown[tie] = None
         self._wake.set()
 
@@ -111,7 +111,7 @@ class ConnectionLeases:
         is_live = tie.is_live
         del self._open[tie]
         self._unknown.pop(tie, None)
-        # One that nobody used is not used by being closed, and its lease has run out or is about to.
+        # Closing an idle connection does not count as use, and its lease has expired or expires soon.
         if is_live and tie.id:
             self._closed.append((tie, self.now()))
             self._wake.set()
@@ -119,22 +119,22 @@ class ConnectionLeases:
             self.touch(tie.workspace_id, tie.idle_s)
 
     async def _turn(self) -> float:
-        """One message after the other: a release can never be overtaken by an older renewal."""
+        """One message after the other, so that an older renewal never overtakes a release."""
         try:
             async with asyncio.timeout(timeout_s(self._lease_s)):
-                # First of all: however many have closed, whoever is connected stays known.
+                # Renewals come first, however many connections have closed.
                 await self._renew()
                 await self._release_closed()
         except TimeoutError as error:
             self._begin_anew()
-            raise Unavailable("the bus did not answer in time") from error
+            raise Unavailable("the bus did not respond in time") from error
         except BaseException:
             self._begin_anew()
             raise
         return self._renew_at - self.now()
 
     def _begin_anew(self) -> None:
-        """All leases may have run out meanwhile, or be about to."""
+        """All leases may have expired in the meantime."""
         self._renew_at = float("-inf")
         now = self.now()
         self._closed = deque((tie, at) for tie, at in self._closed if at + tie.idle_s > now)
@@ -151,7 +151,7 @@ class ConnectionLeases:
     async def _tell(self, ties: Iterable["LeasedConnection"]) -> None:
         live: dict[str, set[str]] = {}
         for tie in list(ties):
-            # Before the message goes out: one that is used again while it is on its way announces itself once more.
+            # Marked before the message is sent: a connection that is used meanwhile announces itself again.
             self._unknown.pop(tie, None)
             tie.is_leased = tie.is_live
             if tie.is_leased:
@@ -163,7 +163,7 @@ class ConnectionLeases:
             await self._activity.renew(leases, lease_s=self._lease_s)
 
     async def _release_closed(self) -> None:
-        """All of them at once; what is not heard is said again."""
+        """Release all closed connections in one message; a failed release is repeated."""
         now = self.now()
         closed = [
             ClosedConnection(tie.workspace_id, tie.id, idle_s)
@@ -177,7 +177,7 @@ class ConnectionLeases:
             self._closed.popleft()
 
     async def _follow_ttls(self) -> None:
-        """What may be changed while connections are open is asked for again now and then."""
+        """Read the TTLs of workspaces with open connections again."""
         open_now = {tie.workspace_id for tie in self._open}
         ttls_s = await self._ttls_of(open_now) if open_now else {}
         for tie in self._open:
@@ -185,17 +185,17 @@ class ConnectionLeases:
 
 
 class LeasedConnection:
-    """One connection, and when it last carried data; or one request, which is live until it is answered."""
+    """One connection and when it last carried data; or one request, which is live until it is answered."""
 
     __slots__ = ("_carried_at", "_is_request", "_leases", "id", "idle_s", "is_leased", "workspace_id")
 
     def __init__(self, leases: ConnectionLeases, workspace_id: str, idle_s: float, *, is_request: bool = False) -> None:
         self.id = ""
-        """Given when the bus is told of it: most requests are answered before that."""
+        """Assigned when the lease is first sent: most requests are answered before that."""
         self.workspace_id = workspace_id
         self.idle_s = idle_s
         self.is_leased = True
-        """Whether it is renewed. One that fell silent is not, until it is used again."""
+        """Whether the lease is renewed. A silent connection's is not, until it is used again."""
         self._leases = leases
         self._is_request = is_request
         self._carried_at = leases.now()

@@ -1,4 +1,4 @@
-"""How do any number of requests cause one wake, and wait for its end?"""
+"""Wake a workspace once for any number of requests, and wait until it is ready."""
 
 import asyncio
 import functools
@@ -16,17 +16,17 @@ from torpor.proxy.route_cache import Routes
 from torpor.service.use import UseService
 from torpor.service.wishes import Wishes
 
-# However many knock, and are refused: the database is not asked again before this has passed.
+# After a refusal the database is not asked again before this time, however many requests come.
 REFUSED_FOR_S = 1.0
-# An event may be lost, or nobody may be there to publish it: whoever waits looks by themselves.
+# An event may be lost or not be published, so waiting requests poll as well.
 LOOK_EVERY_S = 1.0
-# It runs, and where it can be reached is not known here yet: of that no event tells.
+# A workspace may be running before its address is known here, and no event tells when it is.
 REACH_EVERY_S = 0.02
 
 
 @dataclass(frozen=True, slots=True)
 class WorkspaceReadiness:
-    """How a workspace stands just now."""
+    """The present status of a workspace."""
 
     workspace: Workspace | None
     standing: Readiness
@@ -55,7 +55,7 @@ class WakeService:
         return readiness(workspace, is_reachable=workspace is not None and self._is_reachable(workspace.id))
 
     async def wake(self, caller: Caller, workspace: Workspace) -> Refused | None:
-        """It is wished to run from now on; or why not. Who comes meanwhile waits for the same answer."""
+        """Request RUNNING; returns the refusal, if any. Concurrent calls share one request."""
         refused = self._refused.get(workspace.id)
         if refused is not None and self._now() - refused[0] < REFUSED_FOR_S:
             return refused[1]
@@ -63,15 +63,15 @@ class WakeService:
         if wake is None:
             wake = self._wakes[workspace.id] = asyncio.create_task(self._wake(caller, workspace), name=f"wake {workspace.name}")
             wake.add_done_callback(functools.partial(_forget, self._wakes, workspace.id))
-        # Whoever knocked first may be gone before the others.
+        # The first caller may disconnect before the others.
         return await asyncio.shield(wake)
 
     def ask_anew(self) -> None:
-        """Somebody has made room: whoever was refused need not be again."""
+        """A workspace was stopped: forget the refusals."""
         self._refused.clear()
 
     async def stay(self, workspace: Workspace) -> Workspace:
-        """Somebody came just as it was put to sleep (`using.stay`). As it is now."""
+        """A request came just as the workspace was about to be stopped (`UseService.stay`). Returns the present row."""
         stay = self._stays.get(workspace.id)
         if stay is None:
             stay = self._stays[workspace.id] = asyncio.create_task(self._stay(workspace), name=f"stay {workspace.name}")
@@ -79,7 +79,7 @@ class WakeService:
         return await asyncio.shield(stay)
 
     async def until(self, name: str, is_enough: Callable[[WorkspaceReadiness], bool], *, within_s: float) -> WorkspaceReadiness:
-        """How it stands as soon as that is enough, or when the time is up."""
+        """The status as soon as `is_enough` accepts it, or when the time is up."""
         end = self._now() + within_s
         while True:
             workspace = await self._routes.find(name, at_most_s_old=LOOK_EVERY_S)
@@ -99,7 +99,7 @@ class WakeService:
             self._refused = {one: kept for one, kept in self._refused.items() if self._now() - kept[0] < REFUSED_FOR_S}
             self._refused[workspace.id] = (self._now(), refused)
             return refused
-        # Its event is on the way; until then it would be woken again and again.
+        # Its event arrives later; until then the cached row would cause further wakes.
         self._routes.forget(workspace.id, workspace.name)
         return None
 

@@ -1,6 +1,6 @@
-"""What is somebody told who waits for a workspace?
+"""Describe the status of a workspace to a user who waits for it.
 
-The same in the page that is sent first and in what that page asks for afterwards (`/.torpor/standing`).
+The first page and its later requests (`/.torpor/standing`) use the same description.
 """
 
 import hashlib
@@ -10,9 +10,9 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
-from torpor.domain.explain import OPERATION_MEANS
 from torpor.domain.records import Workspace
 from torpor.domain.states import Operation, Phase
+from torpor.domain.status import STATUS_OF_OPERATION
 from torpor.proxy.readiness import Readiness
 
 
@@ -30,7 +30,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class WakeProgress:
-    """How a workspace stands, in words."""
+    """The status of a workspace, as the page shows it."""
 
     name: str
     title: str
@@ -38,57 +38,58 @@ class WakeProgress:
     phase: Phase | None
     operation: Operation
     progress: int | None
-    """In percent, of what is under way; None: it cannot tell."""
+    """Of the operation, in percent; None if the operation does not report it."""
     ready: bool
     moving: bool
-    """Something is under way, or about to be: there is nothing to do but wait."""
+    """An operation is in progress or starts soon, so the user only has to wait."""
     can_wake: bool
-    """It sleeps, and whoever goes there wakes it."""
+    """The workspace is stopped, and a visit starts it."""
     error: str | None
     steps: tuple[Step, ...]
     sleeps_at: str | None = None
-    """When it is stopped because it is not in use; None while that is not near. For the terminal's page: to ask is no use."""
+    """When the workspace is stopped because it is idle; None if that is not soon. For the page of the terminal, whose requests
+    do not count as use."""
 
     @property
     def tag(self) -> str:
-        """Another one whenever anything of it is different, whoever was asked."""
+        """A digest that is the same in all processes and changes with any field."""
         return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:16]
 
     def body(self) -> Mapping[str, Any]:
         return {**asdict(self), "after": self.tag}
 
 
-ASLEEP_TITLE: Mapping[Phase, str] = {
-    Phase.PENDING: "has no home yet",
-    Phase.ARCHIVED: "sleeps in the archive",
-    Phase.STANDBY: "is asleep",
-    Phase.RUNNING: "is going to sleep",
-    Phase.ERROR: "is in trouble",
+TITLE: Mapping[Phase, str] = {
+    Phase.PENDING: "is not created yet",
+    Phase.ARCHIVED: "is archived",
+    Phase.STANDBY: "is stopped",
+    Phase.RUNNING: "is stopping",
+    Phase.ERROR: "has an error",
     Phase.DELETING: "is being deleted",
     Phase.DELETED: "is deleted",
 }
 
 AT_REST: Mapping[Phase, str] = {
-    Phase.PENDING: "Nothing of it is there yet.",
-    Phase.ARCHIVED: "Its home is kept in the archive.",
-    Phase.STANDBY: "Its home is kept, and nothing runs.",
-    Phase.RUNNING: "It is running.",
-    Phase.ERROR: "It is left as it is until somebody says how to go on.",
-    Phase.DELETING: "What is left of it is about to be removed.",
-    Phase.DELETED: "Its last archive is kept for a while.",
+    Phase.PENDING: "The home is not created yet.",
+    Phase.ARCHIVED: "The home is in the archive. Nothing runs.",
+    Phase.STANDBY: "The home is on disk. Nothing runs.",
+    Phase.RUNNING: "The workspace is running.",
+    Phase.ERROR: "Action required.",
+    Phase.DELETING: "The workspace is being deleted.",
+    Phase.DELETED: "You can undelete it for a limited time.",
 }
 
-# The home is the first step; what is under way there while somebody waits.
+# The first step: what each operation does with the home while the user waits.
 HOME_STEP: Mapping[Operation, str] = {
-    Operation.NONE: "Its home is made ready",
-    Operation.PROVISIONING: "Making its home",
-    Operation.RESTORING: "Restoring its home",
-    Operation.ACCEPTING: "Accepting its home as it is",
-    Operation.STARTING: "Its home is there",
-    Operation.STOPPING: "It was just going to sleep, and turns round",
-    Operation.ARCHIVING: "It was just being archived, and turns round",
-    Operation.CREATE_EMPTY_ARCHIVE: "Making its home",
-    Operation.DELETING: "What is left of it is being removed",
+    Operation.NONE: "Preparing the home",
+    Operation.PROVISIONING: "Creating the home",
+    Operation.RESTORING: "Restoring the home",
+    Operation.ACCEPTING: "Recovering the home",
+    Operation.STARTING: "The home is ready",
+    Operation.STOPPING: "Canceling the stop",
+    Operation.ARCHIVING: "Canceling the archiving",
+    Operation.CREATE_EMPTY_ARCHIVE: "Creating the home",
+    Operation.DELETING: "Deleting the old home",
 }
 HOME_IS_THERE = frozenset({Phase.STANDBY, Phase.RUNNING})
 BUSY_WITH_HOME = frozenset(Operation) - {Operation.NONE, Operation.STARTING}
@@ -118,31 +119,30 @@ def wake_progress(name: str, workspace: Workspace | None, stands: Readiness) -> 
 def _title(workspace: Workspace, stands: Readiness) -> str:
     match stands:
         case Readiness.READY:
-            return "is awake"
+            return "is running"
         case Readiness.WAKING:
-            return "is waking up"
+            return "is starting"
         case Readiness.ERROR:
-            return "is in trouble"
+            return "has an error"
         case _:
-            return ASLEEP_TITLE[workspace.phase]
+            return TITLE[workspace.phase]
 
 
 def _words(workspace: Workspace, stands: Readiness) -> str:
     if stands is Readiness.WAKING and workspace.space_awaited is not None:
-        return f"It waits for disk space: {workspace.space_awaited}. It goes on by itself when there is enough."
+        return f"Waiting for disk space: {workspace.space_awaited}. It continues automatically when there is enough."
     if stands is Readiness.WAKING and workspace.operation is Operation.NONE:
-        # RUNNING and yet not to be reached, or wished and not yet begun: seen between two looks, and over in a moment.
-        return "It is about to begin."
+        # Requested but not begun yet, or running but not reachable yet: both last only for a moment.
+        return "Starting soon."
     if workspace.operation is Operation.NONE:
         return AT_REST[workspace.phase]
     done = "" if workspace.progress is None else f" ({workspace.progress}\N{NO-BREAK SPACE}%)"
-    words = f"{OPERATION_MEANS[workspace.operation]}{done}."
-    return words[0].upper() + words[1:]
+    return f"{STATUS_OF_OPERATION[workspace.operation]}{done}."
 
 
 def _error(workspace: Workspace) -> str | None:
     if workspace.outage is not None:
-        words = f"{workspace.outage.message}. It is tried again until there is an answer."
+        words = f"{workspace.outage.message}. Torpor retries until the service is available."
         return words[0].upper() + words[1:]
     return workspace.error.message if workspace.error is not None else None
 
@@ -150,6 +150,6 @@ def _error(workspace: Workspace) -> str | None:
 def _steps(workspace: Workspace) -> tuple[Step, ...]:
     operation = workspace.operation
     has_home = workspace.phase in HOME_IS_THERE and operation not in BUSY_WITH_HOME
-    home = Step("Its home is there", StepState.DONE) if has_home else Step(HOME_STEP[operation], StepState.NOW)
-    program = Step("Starting its program", StepState.NOW if has_home else StepState.NEXT)
-    return home, program, Step("Opening it here", StepState.NEXT)
+    home = Step("The home is ready", StepState.DONE) if has_home else Step(HOME_STEP[operation], StepState.NOW)
+    program = Step("Starting the program", StepState.NOW if has_home else StepState.NEXT)
+    return home, program, Step("Opening the workspace", StepState.NEXT)

@@ -1,7 +1,7 @@
-"""What becomes of a request for a workspace?
+"""Decide what happens with a request for a workspace.
 
-Whoever asks is known or is asked for, then the table in `proxy.knock` says what is done. Once both the visitor and the
-workspace are known, nothing is awaited and nothing is asked of the database.
+The caller is found in the cache or in the database, then the table in `proxy.knock` decides. If both the caller and the
+workspace are cached, the decision awaits nothing and does not use the database.
 """
 
 import dataclasses
@@ -15,7 +15,7 @@ import structlog
 
 from torpor.accounts import Accounts, AuthMethod, Caller
 from torpor.domain.errors import Refused, Unavailable
-from torpor.domain.hostnames import Hosts, WorkspaceHost
+from torpor.domain.hostnames import ENTER_PATH, Hosts, WorkspaceHost
 from torpor.domain.idle import is_about_to_sleep
 from torpor.domain.records import Workspace
 from torpor.ports import Address
@@ -36,19 +36,19 @@ from torpor.proxy.knock import (
 from torpor.proxy.outcomes import RequestOutcome
 from torpor.proxy.pages import Notice
 from torpor.proxy.readiness import Readiness
-from torpor.proxy.request_head import RequestHead, Shown
+from torpor.proxy.request_head import HeadCacheKey, RequestHead
 from torpor.proxy.route_cache import Routes
-from torpor.proxy.sign_in_cookie import ENTER, LOGO, OWN_PATHS, ROOM, STANDING, read_query, set_workspace_cookie, sign_in
+from torpor.proxy.sign_in_cookie import LOGO, OWN_PATHS, ROOM, STANDING, read_query, set_workspace_cookie, sign_in
 from torpor.proxy.usage import UsageTracker
 from torpor.proxy.wake import WakeService, WorkspaceReadiness
 from torpor.proxy.wake_progress import wake_progress
 
 log = structlog.get_logger()
 
-# A page that follows asks again after so long at the latest.
+# A page that shows the status asks again after this time at the latest.
 FOLLOW_S = 20.0
 WAYS_KNOWN = 10_000
-# A page is several kilobytes.
+# A page has several kilobytes.
 SORRIES_KNOWN = 2_000
 
 
@@ -58,7 +58,7 @@ AddressOf: TypeAlias = Callable[[str, int | None], Address | None]
 
 @dataclass(frozen=True, slots=True)
 class WorkspaceRequest:
-    """One request, read."""
+    """One parsed request."""
 
     to: WorkspaceHost
     head: RequestHead
@@ -69,7 +69,7 @@ class WorkspaceRequest:
 
 @dataclass(frozen=True, slots=True)
 class CachedRoute:
-    """A way that was worked out before, good for as long as nothing is different."""
+    """A decision that is reused until one of its inputs changes."""
 
     visitor: CachedCaller
     workspace: Workspace
@@ -101,9 +101,9 @@ class WorkspaceGate:
         self._patience_s = patience_s
         self._now = now
         self._door_cookie = hosts.door_cookie.encode()
-        self._ways: dict[Shown, CachedRoute] = {}
+        self._ways: dict[HeadCacheKey, CachedRoute] = {}
         self._sorries: dict[tuple[WorkspaceHost, bool], tuple[Reply, Reply]] = {}
-        """What each way to the same place has in common: all that is said when nobody answers there."""
+        """The error pages that all routes to the same host share."""
 
     def judge(self, to: WorkspaceHost, head: RequestHead, client: str) -> Verdict | Awaitable[Verdict]:
         made = self._ways.get(head.shown)
@@ -138,11 +138,12 @@ class WorkspaceGate:
         return decided if isinstance(decided, Forward | Reply) else await decided
 
     async def _ask(self, asked: WorkspaceRequest, tokens: Sequence[str]) -> tuple[CachedCaller | None, Workspace | None]:
-        """Who shows these, by the first that is good here, and what bears the name."""
+        """The caller by the first valid credential, and the workspace with this name."""
         visitor = workspace = None
         for token in tokens:
             visitor = self._visitors.known(token) or await self._visitors.ask(token)
-            # Whoever is nobody learns nothing by how long it takes, and costs no look.
+            # For an unknown caller the workspace is not read: that saves the query and hides in the response time whether it
+            # exists.
             if self._caller(visitor, asked) is not None:
                 workspace = await self._routes.find(asked.to.name)
                 if self._who(visitor, asked, workspace) is not CallerAccess.NOBODY:
@@ -169,14 +170,14 @@ class WorkspaceGate:
                 return self._answer(asked, answer, workspace, stands)
 
     def _answer(self, asked: WorkspaceRequest, answer: KnockAnswer, workspace: Workspace | None, stands: Readiness) -> Reply:
-        """What can be said at once."""
+        """The response for a decision that needs no waiting."""
         name = asked.to.name
         match answer:
             case KnockAnswer.SIGN_IN | KnockAnswer.REFUSE_401:
                 return self._nobody(asked)
             case KnockAnswer.REFUSE_403:
                 return self._say(
-                    asked, pages.forbidden("this token was not made for opening workspaces; it needs the scope 'use'")
+                    asked, pages.forbidden("this API token cannot open workspaces; create one with the scope 'use'")
                 )
             case KnockAnswer.NOT_THERE:
                 return self._say(asked, pages.workspace_not_found_page(name))
@@ -192,7 +193,7 @@ class WorkspaceGate:
                     notice = dataclasses.replace(notice, status=503)
                 return self._say(asked, notice)
             case KnockAnswer.FORWARD:
-                raise AssertionError("what is ready has a way")
+                raise AssertionError("a ready workspace has a route")
             case _:
                 assert_never(answer)
 
@@ -204,8 +205,8 @@ class WorkspaceGate:
         use = self._visitors.use(visitor, workspace.id, self._usage.of(workspace.id, standby_ttl_s=workspace.standby_ttl_s))
         sorry, too_late = self._sorry(asked)
         way = Forward(address, RequestOutcome.WORKSPACE, sorry=sorry, too_late=too_late, use=use, bearer=use.bearer)
-        # Where a page of somebody else may send people, it may not ask for anything, and not every page tells which it is: such
-        # a way is not for the next request.
+        # A page of another site may link here but must not send other requests, and not every request names its page. Such a
+        # decision is not cached for the next request.
         if not is_cross_site(
             dataclasses.replace(read_knock_headers(asked.head), referer=None), RequestKind.SUBREQUEST, to, self._hosts
         ):
@@ -215,11 +216,11 @@ class WorkspaceGate:
         return way
 
     def _sorry(self, asked: WorkspaceRequest) -> tuple[Reply, Reply]:
-        """What is said when nobody answers there, and when that takes too long."""
+        """The pages for an upstream that does not respond, and for one that takes too long."""
         said = self._sorries.get((asked.to, asked.wants_html))
         if said is None:
             if len(self._sorries) >= SORRIES_KNOWN:
-                # The ways hold them as well.
+                # The cached routes hold them as well.
                 self._sorries.clear()
                 self._ways.clear()
             said = self._sorries[asked.to, asked.wants_html] = (
@@ -239,7 +240,7 @@ class WorkspaceGate:
 
     async def _wake(self, asked: WorkspaceRequest, visitor: CachedCaller, workspace: Workspace, answer: KnockAnswer) -> Verdict:
         caller = self._caller(visitor, asked)
-        assert caller is not None, "nobody wakes nothing"
+        assert caller is not None, "only a known caller wakes a workspace"
         if answer is not KnockAnswer.HOLD:
             refused = await self._waking.wake(caller, workspace)
             if refused is not None:
@@ -249,7 +250,7 @@ class WorkspaceGate:
         return self._after_waking(asked, visitor, stand)
 
     def _after_waking(self, asked: WorkspaceRequest, visitor: CachedCaller, stand: WorkspaceReadiness) -> Verdict:
-        """Who may come in is judged again: minutes may have passed."""
+        """Check the access again, because minutes may have passed."""
         caller = None if visitor.is_gone else self._caller(visitor, asked)
         is_who = caller_access(caller, stand.workspace)
         if is_who is not CallerAccess.MAY_USE or stand.workspace is None:
@@ -264,18 +265,18 @@ class WorkspaceGate:
             return self._say(asked, pages.over_limit(self._hosts, asked.to.name, refused.message, room))
         if refused.code == "disk_low":
             return self._say(asked, pages.disk_low(self._hosts, asked.to.name, refused.message))
-        # It is not as it was a moment ago: in an error, deleted, or not theirs any more.
+        # The workspace has changed since: it has an error, is deleted, or is no longer shared with the caller.
         workspace = await self._routes.find(asked.to.name, at_most_s_old=0)
         return self._after_waking(asked, visitor, WorkspaceReadiness(workspace, self._waking.standing(workspace)))
 
-    # ── what is asked of the gate itself ──────────────────────────────────────────────────────────────────────────────
+    # ── requests for the gate itself ──────────────────────────────────────────────────────────────────────────────────
 
     async def _answer_ourselves(self, asked: WorkspaceRequest, tokens: Sequence[str]) -> Verdict:
         path, _, query = asked.head.target.decode("latin-1").partition("?")
         said = read_query(query)
         if said is None:
             return self._say(asked, pages.no_page())
-        if path == ENTER and asked.kind is RequestKind.NAVIGATION:
+        if path == ENTER_PATH and asked.kind is RequestKind.NAVIGATION:
             code, back = said.get("code", ""), said.get("back", "/")
             return await set_workspace_cookie(
                 self._hosts, self._accounts, self._routes, asked.to, asked.head, code=code, back=back, client=asked.client
@@ -303,13 +304,14 @@ class WorkspaceGate:
             return pages.as_json(404, {"error": "not_found"}, outcome=RequestOutcome.UNKNOWN)
         return pages.as_json(200, wake_progress(name, stand.workspace, stand.standing).body())
 
-    # ── ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── helpers ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _who(self, visitor: CachedCaller | None, asked: WorkspaceRequest, workspace: Workspace | None) -> CallerAccess:
         return caller_access(None if visitor is None or visitor.is_gone else self._caller(visitor, asked), workspace)
 
     def _caller(self, visitor: CachedCaller, asked: WorkspaceRequest) -> Caller | None:
-        """Who it is, if they showed it in the way it is meant for: a session opens no workspace, and a cookie is no token."""
+        """The caller, if the credential fits the kind of request: a session opens no workspace, and a cookie is not an API
+        token."""
         caller = visitor.caller
         if caller is None or caller.how is not (AuthMethod.TOKEN if asked.kind is RequestKind.PROGRAM else AuthMethod.DOOR):
             return None
@@ -321,19 +323,19 @@ class WorkspaceGate:
         return self._say(asked, pages.unauthorized(self._hosts))
 
     def _say(self, asked: WorkspaceRequest, notice: Notice) -> Reply:
-        # A page's own requests want no page, whatever they say they accept.
+        # Requests of a page's scripts get text, regardless of their Accept header.
         return pages.reply(notice, as_html=asked.wants_html)
 
     async def _safely(
         self, asked: WorkspaceRequest, judge: Callable[P, Awaitable[Verdict]], *args: P.args, **more: P.kwargs
     ) -> Verdict:
-        """Whatever happens is answered."""
+        """Turn every exception into a response."""
         try:
             return await judge(*args, **more)
         except Unavailable as out:
             log.warning("cannot_tell", workspace=asked.to.name, why=out.message)
         except Refused as refused:
-            return self._say(asked, pages.refused(403, "That is not possible", refused.message))
+            return self._say(asked, pages.refused(403, "The request was refused", refused.message))
         except Exception:
             log.exception("cannot_tell", workspace=asked.to.name)
         return self._say(asked, pages.lookup_unavailable_page(asked.to.name))

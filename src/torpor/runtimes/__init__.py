@@ -1,1 +1,1 @@
-"""Where do containers and volumes live? One folder for each answer, all behind `torpor.ports.Runtime`."""
+"""Implementations of `torpor.ports.Runtime`: containers and volumes."""

@@ -1,4 +1,4 @@
-"""Commands and shells at the other end of a socket. The frames are described in `torpor.inside.agent`."""
+"""Talk to a command or shell through a socket. `torpor.inside.agent` describes the frames."""
 
 import asyncio
 import contextlib
@@ -12,7 +12,7 @@ from torpor.ports import Output, Stream, TerminalSize
 
 CHUNK = WINDOW // 4
 MOST_UNREAD = 1 << 18
-"""How far the other end may run ahead of the reader; then it waits, and so does the program that writes."""
+"""How much unread output is kept. Above that, the other end and the program that writes must wait."""
 STREAMS = {OUTPUT: Stream.STDOUT, ERRORS: Stream.STDERR}
 
 
@@ -46,7 +46,7 @@ class FramedCommand:
         await self._frames.resize(columns, rows)
 
     async def exit_code(self) -> int:
-        """Refused `not_running` when it ended with its container, or was closed."""
+        """Raise Refused `not_running` if it ended with its container, or was closed."""
         return await self._frames.exit_code()
 
     async def close(self) -> None:
@@ -70,7 +70,7 @@ class FramedShell:
         await self._frames.resize(columns, rows)
 
     async def exit_code(self) -> int:
-        """Refused `not_running` when it ended with its container, or was hung up."""
+        """Raise Refused `not_running` if it ended with its container, or was closed."""
         return await self._frames.exit_code()
 
     async def close(self) -> None:
@@ -78,7 +78,7 @@ class FramedShell:
 
 
 class _Frames:
-    """What both have in common: windows, and the end."""
+    """The connection of a command or shell: flow control, and the exit code."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: Mapping[str, object]) -> None:
         self._reader = reader
@@ -86,30 +86,30 @@ class _Frames:
         self._unread: deque[Output] = deque()
         self._unread_bytes = 0
         self._untaken = 0
-        self._shown, self._looked, self._taken = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._has_output, self._has_space, self._input_taken = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        # How it ended may never be asked.
+        # Retrieve the exception, since a caller may never ask for the exit code.
         self._ended.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
         writer.write(frame(REQUEST, json.dumps(request).encode()))
         self._listening = asyncio.create_task(self._listen())
 
     async def read(self) -> Output | None:
         while not self._unread and not self._ended.done():
-            self._shown.clear()
-            await self._shown.wait()
+            self._has_output.clear()
+            await self._has_output.wait()
         if not self._unread:
             return None
         output = self._unread.popleft()
         self._unread_bytes -= len(output.data)
-        self._looked.set()
+        self._has_space.set()
         return output
 
     async def write(self, data: bytes) -> None:
         for start in range(0, len(data), CHUNK):
             part = data[start : start + CHUNK]
             while self._untaken + len(part) > WINDOW and not self._ended.done():
-                self._taken.clear()
-                await self._taken.wait()
+                self._input_taken.clear()
+                await self._input_taken.wait()
             if self._ended.done():
                 return
             self._untaken += len(part)
@@ -123,45 +123,45 @@ class _Frames:
 
     async def close(self) -> None:
         self._listening.cancel()
-        # Before anything is waited for: the caller may be cancelled meanwhile, and hanging up is what ends the command.
-        self._over(Refused("not_running", "the connection to the command was closed"))
+        # Before the first await, since the caller may be cancelled there: closing the connection ends the command.
+        self._finish(Refused("not_running", "the connection to the command was closed"))
         await asyncio.gather(self._listening, return_exceptions=True)
 
     async def send(self, framed: bytes) -> None:
         if not self._ended.done():
-            with contextlib.suppress(OSError):  # the listener hears of it, too
+            with contextlib.suppress(OSError):  # `_listen` gets the same error
                 self._writer.write(framed)
                 await self._writer.drain()
 
     async def _listen(self) -> None:
-        failure: TorporError = Refused("not_running", "the command ended with its workspace's container")
+        failure: TorporError = Refused("not_running", "the command ended because the workspace's container ended")
         try:
             while not self._ended.done():
-                await self._hear(*await read_frame(self._reader))
+                await self._receive(*await read_frame(self._reader))
         except (OSError, asyncio.IncompleteReadError):
             pass
-        except ValueError as error:  # what answers there runs inside, and may have become something else than our agent
-            failure = Failed(Code.INTERNAL, f"the workspace's agent made no sense: {error}")
-        self._over(failure)
+        except ValueError as error:  # it runs inside the workspace, whose processes may have replaced the agent
+            failure = Failed(Code.INTERNAL, f"the workspace's agent sent an invalid frame: {error}")
+        self._finish(failure)
 
-    def _over(self, failure: TorporError) -> None:
-        """Why there is no exit code, if none was told."""
+    def _finish(self, failure: TorporError) -> None:
+        """Close the connection. `failure` is raised instead of an exit code, unless one was received."""
         self._writer.close()
         if not self._ended.done():
             self._ended.set_exception(failure)
-        for waiting in (self._shown, self._taken):
+        for waiting in (self._has_output, self._input_taken):
             waiting.set()
 
-    async def _hear(self, kind: bytes, payload: bytes) -> None:
+    async def _receive(self, kind: bytes, payload: bytes) -> None:
         if kind in STREAMS:
             self._unread.append(Output(STREAMS[kind], payload))
             self._unread_bytes += len(payload)
-            self._shown.set()
+            self._has_output.set()
             while self._unread_bytes > MOST_UNREAD:
-                self._looked.clear()
-                await self._looked.wait()
+                self._has_space.clear()
+                await self._has_space.wait()
         elif kind == TAKEN:
             self._untaken = max(0, self._untaken - int(payload))
-            self._taken.set()
+            self._input_taken.set()
         elif kind == EXIT:
             self._ended.set_result(int(payload))

@@ -1,4 +1,4 @@
-"""Who is being used just now? Asked of the bus in one go, and told to it without anybody waiting for that."""
+"""Read from the bus which workspaces are in use, and report use to it in the background."""
 
 import asyncio
 import time
@@ -14,30 +14,30 @@ from torpor.ports import Activity
 
 log = structlog.get_logger()
 
-# Parts of a lease: how long whoever tells the bus something waits for it, and then until the next try. Together they are well
-# within the pause after which the leader asks a second time (`control.ttl`).
+# Parts of a lease: how long a report to the bus may take, and how long to wait before the next try. Together they are well
+# within the pause after which the leader asks a second time (`control.idle_watch`).
 PATIENCE_PART = 1 / 3
 RETRY_PART = 1 / 6
 LONGEST_PATIENCE_S = 5.0
 LONGEST_RETRY_S = 1.0
-# A touch that moves an idle timer by less than this, or by less than this part of it, is not worth a message.
+# A touch that moves an idle timer by less than this, or by less than this part of the timer, is not sent.
 NOT_WORTH_S = 5.0
 NOT_WORTH_PART = 0.1
-# Without a touch there is nothing to tell; a turn shows all the same that the loop is alive.
+# Without touches the loop sends no message. It turns all the same, which shows that it is alive.
 LOOK_EVERY_S = 10.0
 TURN_S = LONGEST_PATIENCE_S + LONGEST_RETRY_S
-"""How long it takes to tell the bus something, or to find that it cannot be told."""
+"""The longest time in which a report reaches the bus or fails."""
 
-Ask: TypeAlias = Callable[[Sequence[str]], Awaitable[Mapping[str, UseReport]]]
-"""Of each of these workspaces; BusOut when the bus cannot be asked."""
+ReadUse: TypeAlias = Callable[[Sequence[str]], Awaitable[Mapping[str, UseReport]]]
+"""The use of each of these workspaces; BusOut when the bus cannot be asked."""
 Touch: TypeAlias = Callable[[str, float], None]
-"""This workspace was used just now, and stays awake for so many seconds. Returns at once and never fails."""
-WriteDown: TypeAlias = Callable[[Collection[str]], Awaitable[None]]
-"""These workspaces are in use: in the database, where whoever can reach the bus looks as well."""
+"""Report that this workspace was used now and stays awake for so many seconds. Returns at once and never fails."""
+RecordUse: TypeAlias = Callable[[Collection[str]], Awaitable[None]]
+"""Record in the database that these workspaces are in use. The leader reads it there, too."""
 
 
 class BusOut(Unavailable):
-    """Nobody can be put to sleep just now: who is used cannot be asked."""
+    """The bus cannot be asked which workspaces are used, so no workspace is put to sleep."""
 
 
 def timeout_s(lease_s: float) -> float:
@@ -48,11 +48,11 @@ def retry_s(lease_s: float) -> float:
     return min(LONGEST_RETRY_S, lease_s * RETRY_PART)
 
 
-def use_reader(activity: Activity) -> Ask:
+def use_reader(activity: Activity) -> ReadUse:
     async def ask(workspace_ids: Sequence[str]) -> Mapping[str, UseReport]:
         try:
             uses = await activity.uses(workspace_ids)
-            # Asked after the uses: a bus that forgot them before it answered is caught at it.
+            # Asked after the uses: if the bus lost its memory before it answered, the memory is younger than the question.
             memory_s = await activity.memory_s()
         except Unavailable as out:
             raise BusOut(out.message) from out
@@ -62,20 +62,20 @@ def use_reader(activity: Activity) -> Ask:
 
 
 def discard_touch(workspace_id: str, idle_s: float) -> None:
-    """Where there is no bus, nobody is told."""
+    """For processes without a bus."""
 
 
 async def discard_use(workspace_ids: Collection[str]) -> None:
-    """Where there is no database."""
+    """For processes without a database."""
 
 
 class UseFallback:
-    """What the bus cannot be told is written down: it may be only we who cannot reach it, and the leader can.
+    """Record use in the database while the bus cannot be reached, because the leader may still be able to reach the bus.
 
-    At most three times in a lease, and nobody waits for it.
+    It writes at most three times in a lease, in the background.
     """
 
-    def __init__(self, write_down: WriteDown, *, lease_s: float, now: Callable[[], float]) -> None:
+    def __init__(self, write_down: RecordUse, *, lease_s: float, now: Callable[[], float]) -> None:
         self._write_down = write_down
         self._every_s = lease_s / 3
         self._now = now
@@ -102,26 +102,26 @@ class UseFallback:
 
 
 class TouchQueue:
-    """Starts idle timers in the background, many with one message. What could not be told is told as soon as it can be."""
+    """Start idle timers in the background, many with one message. A message that fails is sent again as soon as possible."""
 
-    def __init__(self, activity: Activity, *, lease_s: float = 30, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, activity: Activity, *, lease_s: float, now: Callable[[], float] = time.monotonic) -> None:
         self._activity = activity
         self._lease_s = lease_s
         self._now = now
         self._untold: dict[str, float] = {}
-        """When each timer must run out."""
+        """When each timer must expire."""
         self._told: dict[str, float] = {}
         self._wake = asyncio.Event()
 
     def touch(self, workspace_id: str, idle_s: float) -> None:
         until = self._now() + idle_s
         known = self._untold.get(workspace_id) or self._told.get(workspace_id, float("-inf"))
-        # Either way: one whose TTL was lowered must not be kept awake by what was told before, nor be thought awake by it.
+        # In both directions: after a TTL is lowered, the longer timer that was sent before must not keep the workspace awake.
         if abs(until - known) >= min(NOT_WORTH_S, idle_s * NOT_WORTH_PART):
             self._untold[workspace_id] = until
             self._wake.set()
 
-    async def run(self, write_down: WriteDown = discard_use) -> None:
+    async def run(self, write_down: RecordUse = discard_use) -> None:
         """Until cancelled."""
         fall_back = UseFallback(write_down, lease_s=self._lease_s, now=self._now)
         again_s = retry_s(self._lease_s)
@@ -135,7 +135,7 @@ class TouchQueue:
                     fall_back.use(tuple(self._untold))
             if is_told:
                 return None
-            # Here, not as the pause between turns: a touch ends that, and each would ask a bus that is out.
+            # Slept here and not as the pause between turns, because a touch ends that pause and would retry at once.
             await asyncio.sleep(again_s)
             return 0.0
 
@@ -145,7 +145,7 @@ class TouchQueue:
             await fall_back.close()
 
     async def tell(self) -> bool:
-        """One message with everything there is to tell; False when it did not arrive."""
+        """Send one message with all pending touches; False when it did not arrive."""
         now = self._now()
         self._told = {workspace_id: until for workspace_id, until in self._told.items() if until > now}
         batch, self._untold = {one: until for one, until in self._untold.items() if until > now}, {}
@@ -155,7 +155,7 @@ class TouchQueue:
             async with asyncio.timeout(timeout_s(self._lease_s)):
                 await self._activity.touch({workspace_id: until - now for workspace_id, until in batch.items()})
         except BaseException as error:
-            # Whatever it was: what was touched again meanwhile stands, and the rest is told with the next message.
+            # On any error: newer touches win, and the others go with the next message.
             self._untold = batch | self._untold
             if not isinstance(error, Unavailable | TimeoutError):
                 raise

@@ -1,6 +1,6 @@
-"""What would a collection do, as things stand, and may it do anything at all?
+"""Plan a collection of archives: what it would mark and remove, and whether it may change anything.
 
-Asked by the leader, who then does it, and by whoever wants to see it beforehand.
+The leader carries the plan out; the API shows it as a preview.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -13,25 +13,25 @@ from torpor.ports import Archives
 from torpor.store.gc import GcStatus, GcStore, StoreComparison, WorkspaceArchives
 
 NAMED_AT_MOST = 100
-"""So many keys of a kind are named; the others are counted."""
+"""A report names so many keys of each kind, and counts the others."""
 
 
 @dataclass(frozen=True, slots=True)
 class GcPlan:
-    """What a collection goes by."""
+    """What a collection decides by."""
 
     compared: StoreComparison
     retention: Retention
     are_marks_stale: bool
     why_not: str | None
-    """Why nothing may be touched; None: it may."""
+    """Why the collection must not change any archive; None: it may."""
 
     def decide(self, held: WorkspaceArchives) -> tuple[ArchiveDecision, ...]:
         return decide(held.holder, held.archives, self.retention, held.at, are_marks_stale=self.are_marks_stale)
 
 
 async def make_gc_plan(store: GcStore, archives: Archives, terms: GcPolicy, standing: GcStatus) -> GcPlan:
-    """The whole store is listed for it. `standing`: as read just before."""
+    """Lists the whole store. `standing`: as read just before."""
     compared = await store.compare(archives.keys(), begun_at=standing.read_at)
     return GcPlan(
         compared,
@@ -42,14 +42,14 @@ async def make_gc_plan(store: GcStore, archives: Archives, terms: GcPolicy, stan
 
 
 async def decisions(store: GcStore, look: GcPlan) -> AsyncIterator[tuple[WorkspaceArchives, Sequence[ArchiveDecision]]]:
-    """Each workspace that may have something to be marked or given up, and what would be done; nobody is held up."""
+    """Each workspace that may have archives to mark or remove, with the decisions. No row is locked."""
     candidates = await store.candidates(look.retention)
     async for held in store.held(candidates, look.compared):
         yield held, look.decide(held)
 
 
 def comparison_report(compared: StoreComparison) -> dict[str, Any]:
-    """What the table and the store do not agree on, in a report's words."""
+    """The differences between the table and the store, as fields of a report."""
     kinds = {
         "unknown": compared.unknown,
         "left_over": compared.left_over,
@@ -62,7 +62,7 @@ def comparison_report(compared: StoreComparison) -> dict[str, Any]:
 def _why_not(compared: StoreComparison, held_back_at: Sequence[str]) -> str | None:
     missing, expected = len(compared.missing), compared.expected
     if should_latch(expected=expected, missing=missing):
-        return f"{missing} of {expected} archives are missing in the store, which looks like a fault of the store"
+        return f"{missing} of {expected} archives are missing in the store, which is probably a fault of the store"
     if held_back_at:
-        return f"so many homes are missing at {' and '.join(held_back_at)} that nothing is touched; see `torpor doctor`"
+        return f"too many homes are missing at {' and '.join(held_back_at)}, so no archive is changed; see `torpor doctor`"
     return None

@@ -1,35 +1,36 @@
-"""What may be wished, and how is it written down?
+"""Check the requests that users make about workspaces, and write them to the database.
 
-The one writer of `desired_state` and of everything else that people decide: whoever wishes something comes through here, and
-what they did is written down in the same transaction.
+This is the only writer of `desired_state` and of the other columns that users decide. The audit entry of a request is written
+in the same transaction.
 """
 
 import contextlib
 import hashlib
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from torpor.accounts import Caller
-from torpor.domain.access import Permission, Share, check_access, workspace_not_found
+from torpor.domain.access import Permission
 from torpor.domain.audit import AuditAction
 from torpor.domain.before_sleep import check_before_sleep
 from torpor.domain.errors import ASKS_HOW_TO_GO_ON, Reason, Refused
 from torpor.domain.explain import Explanation, explain
+from torpor.domain.idle import Ttls
 from torpor.domain.limits import RunningLimits, admit
-from torpor.domain.missing_homes_latch import Latch
-from torpor.domain.names import check_name, is_id, is_name
+from torpor.domain.names import check_name
 from torpor.domain.records import Archive, Workspace, WorkspaceError
 from torpor.domain.states import Phase, Wish, WishOrigin
-from torpor.domain.unconfined import port_warnings
-from torpor.service.use import UseService, done
-from torpor.store.controller_members import Member
+from torpor.service.audit import AuditService, audit_entry
+from torpor.service.confinement import ConfinementService
+from torpor.service.latches import LatchService
+from torpor.service.sharing import SharingService
+from torpor.service.use import UseService
+from torpor.service.workspace_lookup import find_workspace, lock_workspace, refuse_deleted, refuse_stopped
 from torpor.store.service_store import (
     ArchiveState,
     Attempt,
-    AuditFilter,
-    AuditRecord,
     Creation,
     NameReserved,
     NameTaken,
@@ -41,19 +42,13 @@ from torpor.store.service_store import (
     WorkspaceChange,
 )
 from torpor.store.user_store import AuditEntry
-from torpor.templates.catalogue import DEFAULT, program, template, templates
+from torpor.templates.catalogue import DEFAULT, program, template
 
-# Wishes a person may say of a workspace that is there; DELETED has its own verb, because it can be taken back.
-SAYABLE = (Wish.RUNNING, Wish.STANDBY, Wish.ARCHIVED)
-# Every event carries them all.
-MOST_SHARES = 100
+REQUESTABLE = (Wish.RUNNING, Wish.STANDBY, Wish.ARCHIVED)
+"""The states that `change` accepts. DELETED has calls of its own, because it can be undone."""
+NEEDS_SPACE = (Wish.RUNNING, Wish.STANDBY)
+"""The requested states for which a home must be on the disk."""
 LONGEST_TTL_S = 10 * 365 * 86_400
-
-
-@dataclass(frozen=True, slots=True)
-class Ttls:
-    standby_s: int = 300
-    archive_s: int = 86_400
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +64,8 @@ class History:
 
 
 @dataclass(frozen=True, slots=True)
-class AuditPage:
-    items: Sequence[AuditRecord]
-    next_before: int | None
-
-
-@dataclass(frozen=True, slots=True)
 class RunningQuota:
-    """How many may run, and which of somebody's do."""
+    """How many workspaces may run, and which workspaces of one user run."""
 
     per_user: int
     default_per_user: int
@@ -97,14 +86,18 @@ class Wishes:
         ttls: Ttls,
         new_id: Callable[[], str],
         hint: Callable[[str], None],
-        using: UseService | None = None,
+        using: UseService,
         require_space: Callable[[int], Awaitable[None]] = skip_disk_check,
         name_reserved_s: float = 0,
     ) -> None:
-        """`require_space`: returns when so many bytes more fit on the disk of the homes; Refused `disk_low` otherwise.
-        `name_reserved_s`: how long a name that was given up is reserved for the owner of the workspace that had it.
+        """`require_space`: returns when the disk of the homes has space for so many more bytes, else raises Refused `disk_low`.
+        `name_reserved_s`: how long a name that is free again stays reserved for the user who had it.
         """
-        self.using = using or UseService(store, new_id=new_id, hint=hint)
+        self.using = using
+        self.sharing = SharingService(store)
+        self.audit = AuditService(store)
+        self.latches = LatchService(store)
+        self.confinement = ConfinementService(store)
         self._store = store
         self._limits = limits
         self._ttls = ttls
@@ -126,11 +119,13 @@ class Wishes:
         before_sleep: tuple[str, ...] | None = None,
         key: str | None = None,
     ) -> Workspace:
-        """The same `key` again makes nothing new: it is the same workspace."""
+        """Create a workspace, or return the one that was created with the same `key`."""
         check_name(name)
         program(template(template_name), command or None)
         _check_sayable(desired_state)
         check_before_sleep(before_sleep)
+        _check_ttl("standby_ttl", standby_ttl_s)
+        _check_ttl("archive_ttl", archive_ttl_s)
         new = NewWorkspace(
             id=self._new_id(),
             name=name,
@@ -138,22 +133,24 @@ class Wishes:
             template=template_name,
             command=command,
             desired_state=desired_state,
-            standby_ttl_s=_check_ttl("standby_ttl", standby_ttl_s, self._ttls.standby_s),
-            archive_ttl_s=_check_ttl("archive_ttl", archive_ttl_s, self._ttls.archive_s),
+            standby_ttl_s=self._ttls.standby_s if standby_ttl_s is None else standby_ttl_s,
+            archive_ttl_s=self._ttls.archive_s if archive_ttl_s is None else archive_ttl_s,
             before_sleep=before_sleep,
         )
         if desired_state is Wish.RUNNING:
             await self._require_space(0)
-        # As it was said: defaults may change between two attempts. What was not said changes no digest of an earlier version.
-        said = (name, template_name, command, desired_state, standby_ttl_s, archive_ttl_s)
-        asked = Creation(new.id, _digest(*said, *(() if before_sleep is None else (before_sleep,))))
-        async with self._naming(name) as writing:
+        # The arguments without defaults, which may change between two attempts. An argument that came with a later version is
+        # left out where it was not given, so that the digests of earlier versions still match.
+        arguments = (name, template_name, command, desired_state, standby_ttl_s, archive_ttl_s)
+        asked = Creation(new.id, _digest(*arguments, *(() if before_sleep is None else (before_sleep,))))
+        async with self._store.writing() as writing:
             made = await writing.creation(caller.user.id, key) if key is not None else None
             if made is None:
                 if desired_state is Wish.RUNNING:
                     admit(await writing.running_besides(new.id, owner_id=caller.user.id), self._limits)
-                await writing.create(new)
-                await writing.require_own_name(new.id, reserved_s=self._name_reserved_s)
+                with _refuse_name(name):
+                    workspace = await writing.create(new)
+                    await writing.require_own_name(new.id, reserved_s=self._name_reserved_s)
                 if key is not None:
                     await writing.remember_creation(caller.user.id, key, asked)
                 await writing.audit(
@@ -171,21 +168,11 @@ class Wishes:
         self._hint(new.id)
         if desired_state is Wish.RUNNING:
             self.using.touch(new.id, new.standby_ttl_s)
-        return await self.find(caller, new.id)
+        return workspace
 
-    async def find(self, caller: Caller, id_or_name: str, *deeds: Permission, deleted_first: bool = False) -> Workspace:
-        """The workspace, if it is this caller's to see and they may do this with it; what is not is not revealed."""
-        if is_id(id_or_name):
-            found = await self._store.by_id(id_or_name)
-        elif is_name(id_or_name):
-            seen_by = None if caller.is_admin else caller.user
-            found = await self._store.by_name(id_or_name, seen_by=seen_by, deleted_first=deleted_first)
-        else:
-            found = None
-        if found is None:
-            raise workspace_not_found(id_or_name)
-        _check(caller, found, *deeds, said=id_or_name)
-        return found
+    async def find(self, caller: Caller, id_or_name: str, *permissions: Permission, deleted_first: bool = False) -> Workspace:
+        """The workspace, if this caller may see it and has these permissions."""
+        return await find_workspace(self._store, caller, id_or_name, *permissions, deleted_first=deleted_first)
 
     async def page(
         self, caller: Caller, *, phase: Phase | None = None, after: tuple[datetime, str] | None = None, limit: int = 100
@@ -209,155 +196,124 @@ class Wishes:
         archive_ttl_s: int | None = None,
         before_sleep: NewBeforeSleep | None = None,
     ) -> Workspace:
-        """All of it or nothing. A wish is accepted whatever is under way; the same one again clears its error."""
-        # Whoever says nothing at all must be allowed to change something all the same.
-        deeds = (Permission.CHANGE, Permission.WISH) if desired_state is not None else (Permission.CHANGE,)
-        found = await self.find(caller, id_or_name, *deeds)
+        """Make all of the changes or none. A request is accepted in every state; repeating it clears its error."""
         if name is not None:
             check_name(name)
         if desired_state is not None:
             _check_sayable(desired_state)
-        standby_s = _check_ttl("standby_ttl", standby_ttl_s, found.standby_ttl_s)
-        _check_ttl("archive_ttl", archive_ttl_s, found.archive_ttl_s)
+        _check_ttl("standby_ttl", standby_ttl_s)
+        _check_ttl("archive_ttl", archive_ttl_s)
         if before_sleep is not None:
             check_before_sleep(before_sleep.command)
-        if desired_state is not None:
+        # An empty change needs the permission, too.
+        permissions = (Permission.CHANGE, Permission.WISH) if desired_state is not None else (Permission.CHANGE,)
+        if desired_state in NEEDS_SPACE:
+            found = await self.find(caller, id_or_name, *permissions)
             await self._require_space_for(found, desired_state)
+            id_or_name = found.id
         change = WorkspaceChange(name, standby_ttl_s, archive_ttl_s, desired_state, before_sleep)
-        async with self._naming(name or found.name) as writing:
-            workspace = await self._locked(writing, caller, found, *deeds)
-            if workspace.deleted_at is not None:
-                raise Refused("is_deleted", f"{workspace.name!r} is deleted; undelete it first", workspace=workspace.name)
-            # Limits before names, as in `create`: two that wait for each other's would never end. What was admitted already
-            # counts as it is: a limit that was lowered since must not keep anybody from clearing an error.
-            if desired_state is Wish.RUNNING and workspace.desired_state is not Wish.RUNNING:
-                admit(await writing.running_besides(found.id), self._limits)
-            if change != WorkspaceChange():
-                await writing.change(found.id, change)
-            if name is not None and name != workspace.name:
-                await writing.require_own_name(found.id, reserved_s=self._name_reserved_s)
-            for entry in _audit_entries(caller, workspace, change):
+        async with self._store.writing() as writing:
+            before = workspace = await lock_workspace(writing, caller, id_or_name, *permissions)
+            refuse_deleted(before)
+            # Limits before names, as in `create`: two transactions that lock them in different orders would deadlock. A
+            # workspace that was admitted already is not admitted again: a lowered limit must not keep users from clearing
+            # an error.
+            if desired_state is Wish.RUNNING and before.desired_state is not Wish.RUNNING:
+                admit(await writing.running_besides(before.id), self._limits)
+            with _refuse_name(name or before.name):
+                if change != WorkspaceChange():
+                    workspace = await writing.change(before.id, change)
+                if name is not None and name != before.name:
+                    await writing.require_own_name(before.id, reserved_s=self._name_reserved_s)
+            for entry in _audit_entries(caller, before, change):
                 await writing.audit(entry)
+        self._hint(workspace.id)
         if desired_state is Wish.RUNNING:
-            self.using.touch(found.id, standby_s)
-        return await self._wished(caller, found)
+            self.using.touch(workspace.id, workspace.standby_ttl_s)
+        return workspace
 
     async def wake(self, caller: Caller, id_or_name: str) -> Workspace:
-        """Somebody knocked. Many at once wish once; a refusal leaves the wish, and an error is for a person to clear."""
+        """Start a workspace for a knock. Many knocks at once make one request; a refused knock leaves the requested state, and
+        an error is cleared only by a user's request."""
         found = await self.find(caller, id_or_name, Permission.OPEN)
         if found.desired_state is not Wish.RUNNING and found.deleted_at is None:
             await self._require_space_for(found, Wish.RUNNING)
-        # Judged while the row is held: who finds it awake must not find out later that it was just put to sleep.
+        # Decided while the row is locked: the workspace must not be put to sleep between the decision and its commit.
         async with self._store.writing() as writing:
-            workspace = await self._locked(writing, caller, found, Permission.OPEN)
+            workspace = await lock_workspace(writing, caller, found.id, Permission.OPEN)
             _check_wakeable(workspace)
             is_awake = workspace.desired_state is Wish.RUNNING
             if is_awake:
-                await writing.touch_access({found.id: 0.0})
+                await writing.touch_access({workspace.id: 0.0})
             else:
-                admit(await writing.running_besides(found.id), self._limits)
-                await writing.set_wish(found.id, Wish.RUNNING, origin=WishOrigin.WAKE)
-                await writing.audit(done(caller, AuditAction.WORKSPACE_WAKE, workspace))
+                admit(await writing.running_besides(workspace.id), self._limits)
+                workspace = await writing.set_wish(workspace.id, Wish.RUNNING, origin=WishOrigin.WAKE)
+                await writing.audit(audit_entry(caller, AuditAction.WORKSPACE_WAKE, workspace))
         if not is_awake:
-            self._hint(found.id)
-        self.using.touch(found.id, workspace.standby_ttl_s)
-        return await self.find(caller, found.id)
+            self._hint(workspace.id)
+        self.using.touch(workspace.id, workspace.standby_ttl_s)
+        return workspace
 
     async def delete(self, caller: Caller, id_or_name: str, *, purge: bool = False) -> Workspace:
-        """Accepted from every state. A last archive is kept for `undelete`, unless it is purged."""
-        found = await self.find(caller, id_or_name, Permission.DELETE)
+        """Accepted in every state. A last archive is kept for `undelete`, unless `purge` is set."""
         async with self._store.writing() as writing:
-            workspace = await self._locked(writing, caller, found, Permission.DELETE)
-            await writing.set_wish(found.id, Wish.DELETED, purge=purge)
-            await writing.audit(done(caller, AuditAction.WORKSPACE_DELETE, workspace, purge=purge))
-        return await self._wished(caller, found)
+            found = await lock_workspace(writing, caller, id_or_name, Permission.DELETE)
+            workspace = await writing.set_wish(found.id, Wish.DELETED, purge=purge)
+            await writing.audit(audit_entry(caller, AuditAction.WORKSPACE_DELETE, workspace, purge=purge))
+        self._hint(workspace.id)
+        return workspace
 
     async def undelete(self, caller: Caller, id_or_name: str) -> Workspace:
-        found = await self.find(caller, id_or_name, Permission.DELETE, deleted_first=True)
-        async with self._naming(found.name) as writing:
-            workspace = await self._locked(writing, caller, found, Permission.DELETE)
-            if workspace.deleted_at is None:
-                raise Refused("not_deleted", f"{workspace.name!r} is not deleted", workspace=workspace.name)
-            if workspace.purge:
-                raise Refused("purged", f"{workspace.name!r} was purged; its home was given up", workspace=workspace.name)
-            await _require_kept(writing, workspace)
-            await writing.set_wish(workspace.id, Wish.ARCHIVED)
-            await writing.require_own_name(workspace.id, reserved_s=self._name_reserved_s)
-            await writing.audit(done(caller, AuditAction.WORKSPACE_UNDELETE, workspace))
-        return await self._wished(caller, found)
+        async with self._store.writing() as writing:
+            found = await lock_workspace(writing, caller, id_or_name, Permission.DELETE, deleted_first=True)
+            if found.deleted_at is None:
+                raise Refused("not_deleted", f"{found.name!r} is not deleted", workspace=found.name)
+            if found.purge:
+                raise Refused("purged", f"{found.name!r} was purged; its home is deleted for good", workspace=found.name)
+            await _require_kept(writing, found)
+            with _refuse_name(found.name):
+                workspace = await writing.set_wish(found.id, Wish.ARCHIVED)
+                await writing.require_own_name(found.id, reserved_s=self._name_reserved_s)
+            await writing.audit(audit_entry(caller, AuditAction.WORKSPACE_UNDELETE, workspace))
+        self._hint(workspace.id)
+        return workspace
 
     async def recover(
         self, caller: Caller, id_or_name: str, *, archive_key: str | None = None, empty: bool = False, accept: bool = False
     ) -> Workspace:
-        """Leave ERROR. Where the home is lost, say which way: an older archive, or an empty home.
+        """Leave ERROR. Where the home is lost, the caller chooses an older archive or an empty home.
 
-        A home that is there without a readable marker may be accepted as it is.
+        A home whose marker cannot be read may be accepted as it is.
         """
-        found = await self.find(caller, id_or_name, Permission.RECOVER)
         async with self._store.writing() as writing:
-            workspace = await self._locked(writing, caller, found, Permission.RECOVER)
-            error = workspace.error
+            found = await lock_workspace(writing, caller, id_or_name, Permission.RECOVER)
+            error = found.error
             if error is None or not error.is_terminal:
-                raise Refused("not_in_error", f"{workspace.name!r} is not in ERROR; there is nothing to recover from")
-            kept = await writing.archives(workspace.id)
-            await _refuse_marked(writing, workspace, archive_key)
-            archive = _recovery_archive(workspace, error, kept, archive_key=archive_key, empty=empty, accept=accept)
-            await writing.set_recovery(workspace.id, archive, empty=empty, accept=accept)
-            way = {"archive_key": archive_key, "empty": empty, "accept": accept}
-            await writing.audit(done(caller, AuditAction.WORKSPACE_RECOVER, workspace, reason=error.reason, **way))
-        return await self._wished(caller, found)
+                raise Refused("not_in_error", f"{found.name!r} has no error; there is nothing to recover from")
+            kept = await writing.archives(found.id)
+            await _refuse_marked(writing, found, archive_key)
+            archive = _recovery_archive(found, error, kept, archive_key=archive_key, empty=empty, accept=accept)
+            workspace = await writing.set_recovery(found.id, archive, empty=empty, accept=accept)
+            choice = {"archive_key": archive_key, "empty": empty, "accept": accept}
+            await writing.audit(audit_entry(caller, AuditAction.WORKSPACE_RECOVER, found, reason=error.reason, **choice))
+        self._hint(workspace.id)
+        return workspace
 
-    # ── sharing ───────────────────────────────────────────────────────────────────────────────────────────────────────
-
-    async def share(self, caller: Caller, id_or_name: str, username: str, role: Share) -> Workspace:
-        """From now on they may use it, or manage it."""
-        found = await self.find(caller, id_or_name, Permission.SHARE)
-        async with self._store.writing() as writing:
-            workspace = await self._locked(writing, caller, found, Permission.SHARE)
-            if workspace.deleted_at is not None:
-                raise Refused("is_deleted", f"{workspace.name!r} is deleted; undelete it first", workspace=workspace.name)
-            if username == workspace.owner:
-                raise Refused("bad_share", f"{workspace.name!r} is {username}'s own", username=username)
-            if username not in workspace.shares and len(workspace.shares) >= MOST_SHARES:
-                raise Refused(
-                    "bad_share", f"{workspace.name!r} is shared with {MOST_SHARES} users already; take it from one first"
-                )
-            if not await writing.is_known_user(username):
-                raise Refused("unknown_user", f"there is nobody called {username!r} to share it with", username=username)
-            if workspace.shares.get(username) != role:
-                await writing.share(workspace.id, username, role)
-                await writing.audit(done(caller, AuditAction.WORKSPACE_SHARE, workspace, username=username, role=role))
-        return await self.find(caller, found.id)
-
-    async def unshare(self, caller: Caller, id_or_name: str, username: str) -> Workspace:
-        """It is no longer theirs to see; what they follow of it ends."""
-        found = await self.find(caller, id_or_name, Permission.SHARE)
-        async with self._store.writing() as writing:
-            workspace = await self._locked(writing, caller, found, Permission.SHARE)
-            if username not in workspace.shares:
-                raise Refused(
-                    "not_found", f"{workspace.name!r} is not shared with {username!r}", kind="share", username=username
-                )
-            await writing.unshare(workspace.id, username)
-            await writing.audit(done(caller, AuditAction.WORKSPACE_UNSHARE, workspace, username=username))
-        return await self.find(caller, found.id)
-
-    # ── using ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── commands and limits ───────────────────────────────────────────────────────────────────────────────────────────
 
     async def enter(self, caller: Caller, id_or_name: str, action: AuditAction, **detail: object) -> Workspace:
-        """Somebody runs something inside (WORKSPACE_EXEC, WORKSPACE_SHELL): written down before it begins."""
+        """Write the audit entry of a command (WORKSPACE_EXEC, WORKSPACE_SHELL) before the command starts."""
         found = await self.find(caller, id_or_name, Permission.RUN)
-        if not found.container_present:
-            raise Refused("not_running", f"{found.name!r} is {found.phase}; start it first", workspace=found.name)
-        await self._store.audit(done(caller, action, found, **detail))
+        refuse_stopped(found)
+        await self._store.audit(audit_entry(caller, action, found, **detail))
         return found
 
     async def room(self, caller: Caller) -> RunningQuota:
-        """How many may run, and which of this caller's own do."""
+        """How many workspaces may run, and which of the caller's own run."""
         per_user = self._limits.of_user(caller.user.max_running)
         return RunningQuota(per_user, self._limits.per_user, self._limits.overall, await self._store.running_of(caller.user.id))
 
-    # ── looking ───────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── reading ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def history(
         self, caller: Caller, id_or_name: str, *, after: tuple[datetime, str, int] | None = None, limit: int = 100
@@ -378,129 +334,57 @@ class Wishes:
         return found, explain(found, keys, held_back_at, await self.using.why_awake(found), can_be_undeleted)
 
     async def _can_be_undeleted(self, workspace: Workspace, kept_keys: tuple[str, ...]) -> bool:
-        """Whether `undelete` would be accepted just now."""
+        """Whether `undelete` would be accepted now."""
         if workspace.deleted_at is None or workspace.purge:
             return False
         if workspace.archive is not None and str(workspace.archive.key) not in kept_keys:
             return False
-        bearer = await self._store.by_name(workspace.name)
-        return bearer is None or bearer.deleted_at is not None
-
-    async def audited(
-        self,
-        caller: Caller,
-        *,
-        username: str | None = None,
-        workspace: str | None = None,
-        before: int | None = None,
-        limit: int = 100,
-    ) -> AuditPage:
-        """Administrators see everything; others what they did, and what was done to what they own."""
-        which = AuditFilter(
-            concerns=None if caller.is_admin else caller.user.id,
-            username=username,
-            workspace_id=workspace if workspace is not None and is_id(workspace) else None,
-            workspace=workspace if workspace is not None and not is_id(workspace) else None,
-        )
-        items = await self._store.audited(which, before=before, limit=limit + 1)
-        shown = [one if caller.is_admin or one.entry.user_id == caller.user.id else _discreet(one) for one in items[:limit]]
-        return AuditPage(shown, items[limit - 1].id if len(items) > limit else None)
-
-    # ── running the installation ──────────────────────────────────────────────────────────────────────────────────────
-
-    async def members(self) -> Sequence[Member]:
-        """The live controllers, and what each of them confines."""
-        return await self._store.members()
-
-    async def warnings(self) -> Mapping[str, Sequence[str]]:
-        """What users should know before they choose a template, by its name."""
-        told = port_warnings(one.confinement for one in await self.members())
-        return {one.name: told for one in templates().values() if one.takes_command}
-
-    async def latches(self) -> Sequence[Latch]:
-        """Providers at which nothing is touched, because too much has disappeared there at once."""
-        return await self._store.latches()
-
-    async def release(self, caller: Caller, provider: str) -> None:
-        """An operator has looked: what is missing there is really gone."""
-        if not caller.is_admin:
-            raise Refused("forbidden", "only an administrator may say that homes are really gone")
-        async with self._store.writing() as writing:
-            if not await writing.release_latch(provider):
-                raise Refused("not_found", f"nothing is held back at {provider!r}", kind="latch")
-            await writing.audit(caller.entry(AuditAction.LATCH_RELEASE, detail={"provider": provider}))
-
-    async def collection_requested(self, caller: Caller) -> None:
-        """Somebody asked the leader to collect archives now."""
-        await self._store.audit(caller.entry(AuditAction.GC_REQUEST))
+        same_name = await self._store.by_name(workspace.name)
+        return same_name is None or same_name.deleted_at is not None
 
     async def _require_space_for(self, found: Workspace, wish: Wish) -> None:
-        """Asked before anything is locked. The loop asks again, before it starts or restores anything."""
-        if wish in (Wish.RUNNING, Wish.STANDBY) and not found.volume_present and found.archive is not None:
+        """Called before the row is locked, because it asks the engine. The controller checks again before it acts."""
+        if wish in NEEDS_SPACE and not found.volume_present and found.archive is not None:
             sizes = {one.archive.key: one.home_bytes for one in await self._store.archives(found.id)}
             await self._require_space(replace(found, archive_home_bytes=sizes.get(found.archive.key)).restore_bytes)
         elif wish is Wish.RUNNING and not found.container_present:
             await self._require_space(0)
 
-    async def _locked(self, writing: ServiceTransaction, caller: Caller, found: Workspace, *deeds: Permission) -> Workspace:
-        """The row, held; what may be done with it may have changed since it was found."""
-        workspace = await writing.lock(found.id)
-        if workspace is None:
-            raise workspace_not_found(found.name)
-        _check(caller, workspace, *deeds, said=found.name)
-        return workspace
 
-    async def _wished(self, caller: Caller, found: Workspace) -> Workspace:
-        self._hint(found.id)
-        return await self.find(caller, found.id)
-
-    @contextlib.asynccontextmanager
-    async def _naming(self, name: str) -> AsyncIterator[ServiceTransaction]:
-        """A transaction that puts a name to use."""
-        try:
-            async with self._store.writing() as writing:
-                yield writing
-        except NameTaken as taken:
-            raise Refused("name_taken", f"there is already a workspace {name!r}", name=name) from taken
-        except NameReserved as reserved:
-            # Not whose it was, and the same for administrators: what its pages left in browsers is as dangerous to them.
-            raise Refused(
-                "name_reserved",
-                f"a workspace of another user was called {name!r} until recently; "
-                f"the name is free again at {reserved.until:%Y-%m-%d %H:%M} UTC, or choose another name",
-                name=name,
-                until=reserved.until.isoformat(),
-            ) from reserved
-
-
-def _check(caller: Caller, workspace: Workspace, *deeds: Permission, said: str) -> None:
-    # Who came in by a workspace's own door gets no further than that workspace.
-    if caller.workspace_id not in (None, workspace.id):
-        raise workspace_not_found(said)
-    for deed in (Permission.SEE, *deeds):
-        check_access(workspace, caller.user.username, deed, is_admin=caller.is_admin, said=said)
+@contextlib.contextmanager
+def _refuse_name(name: str) -> Iterator[None]:
+    """Around the statements that give a workspace this name."""
+    try:
+        yield
+    except NameTaken as taken:
+        raise Refused("name_taken", f"there is already a workspace {name!r}", name=name) from taken
+    except NameReserved as reserved:
+        # The former owner is not named. Administrators are refused, too: what the former workspace's pages left in browsers
+        # is as dangerous to them.
+        raise Refused(
+            "name_reserved",
+            f"a workspace of another user was called {name!r} until recently; "
+            f"the name is free again at {reserved.until:%Y-%m-%d %H:%M} UTC, or choose another name",
+            name=name,
+            until=reserved.until,
+        ) from reserved
 
 
 def _audit_entries(caller: Caller, workspace: Workspace, change: WorkspaceChange) -> Sequence[AuditEntry]:
-    """A wish is told as such; whatever else was said at once, together."""
-    said: Mapping[str, object] = {
+    """One entry for the requested state, and one for all other changes of the same request."""
+    values: Mapping[str, object] = {
         "name": change.name,
         "standby_ttl": change.standby_ttl_s,
         "archive_ttl": change.archive_ttl_s,
     }
-    rest = {what: value for what, value in said.items() if value is not None}
+    rest = {field: value for field, value in values.items() if value is not None}
     if change.before_sleep is not None:
-        # What follows the program's name may be a password.
+        # Only the program's name: an argument may be a password.
         rest["before_sleep"] = None if change.before_sleep.command is None else change.before_sleep.command[:1]
-    entries = [done(caller, AuditAction.WORKSPACE_CHANGE, workspace, **rest)] if rest else []
+    entries = [audit_entry(caller, AuditAction.WORKSPACE_CHANGE, workspace, **rest)] if rest else []
     if change.desired_state is not None:
-        entries.append(done(caller, AuditAction.WORKSPACE_WISH, workspace, desired_state=change.desired_state))
+        entries.append(audit_entry(caller, AuditAction.WORKSPACE_WISH, workspace, desired_state=change.desired_state))
     return entries
-
-
-def _discreet(line: AuditRecord) -> AuditRecord:
-    """Who did it is an owner's to know; where they were and what their tokens are called is not."""
-    return replace(line, entry=replace(line.entry, came_from="", token_label=""))
 
 
 def _digest(*said: object) -> bytes:
@@ -518,14 +402,16 @@ def _recovery_archive(
 ) -> Archive | None:
     ways = (archive_key is not None) + empty + accept
     if ways > 1:
-        raise Refused("bad_recovery", "say one of archive_key, empty and accept, not several")
+        raise Refused("bad_recovery", "choose only one of archive_key, empty and accept")
     if error.reason not in ASKS_HOW_TO_GO_ON:
         if ways:
-            raise Refused("bad_recovery", f"the home of {workspace.name!r} is not lost; recover without saying which way")
+            raise Refused(
+                "bad_recovery", f"the home of {workspace.name!r} is not lost; recover it without archive_key, empty and accept"
+            )
         return None
     if accept:
         _check_acceptable(workspace, error)
-    # One that was lost is not offered; it is taken where it is named, because its store may have been repaired.
+    # The archive that was lost is not offered. It is accepted if the caller names it, because its store may be repaired by now.
     keys = [key for one in kept if (key := str(one.archive.key)) != error.context.get("archive_key")]
     if archive_key is None:
         if empty or accept:
@@ -540,8 +426,7 @@ def _recovery_archive(
 def _check_acceptable(workspace: Workspace, error: WorkspaceError) -> None:
     if error.reason is not Reason.MARKER_UNREADABLE:
         raise Refused("bad_recovery", f"there is no home of {workspace.name!r} to accept: {error.message}")
-    if workspace.deleted_at is not None:
-        raise Refused("is_deleted", f"{workspace.name!r} is deleted; undelete it first", workspace=workspace.name)
+    refuse_deleted(workspace)
 
 
 def _asks_which_way(workspace: Workspace, error: WorkspaceError, keys: list[str]) -> Refused:
@@ -549,12 +434,12 @@ def _asks_which_way(workspace: Workspace, error: WorkspaceError, keys: list[str]
     ways = ["accept=true (the home as it is)"] if can_accept else []
     ways += [f"archive_key={key}" for key in keys] + ["empty=true (an empty home)"]
     what = f"the marker of {workspace.name!r} cannot be read" if can_accept else f"the home of {workspace.name!r} is lost"
-    message = f"{what}; say how to go on: {', or '.join(ways)}"
+    message = f"{what}; choose how to recover: {', or '.join(ways)}"
     return Refused("say_which_way", message, archive_keys=keys, can_accept=can_accept)
 
 
 async def _require_kept(writing: ServiceTransaction, workspace: Workspace) -> None:
-    """Its last archive is still there, and will be: the row is held, so nobody marks it meanwhile."""
+    """Check that the last archive is kept. The row is locked, so the collector cannot mark the archive now."""
     if workspace.archive is None:
         return
     key = str(workspace.archive.key)
@@ -575,24 +460,24 @@ async def _refuse_marked(writing: ServiceTransaction, workspace: Workspace, arch
 
 
 def _check_sayable(desired_state: Wish) -> None:
-    if desired_state not in SAYABLE:
-        raise Refused("bad_wish", f"{desired_state} cannot be wished like this; use DELETE", allowed=list(SAYABLE))
+    if desired_state not in REQUESTABLE:
+        raise Refused(
+            "bad_wish",
+            f"{desired_state} cannot be requested here; to delete a workspace, use DELETE",
+            allowed=list(REQUESTABLE),
+        )
 
 
 def _check_wakeable(workspace: Workspace) -> None:
-    if workspace.deleted_at is not None:
-        raise Refused("is_deleted", f"{workspace.name!r} is deleted; undelete it first", workspace=workspace.name)
+    refuse_deleted(workspace)
     if workspace.error is not None and workspace.error.is_terminal:
         raise Refused(
             "in_error",
-            f"{workspace.name!r} is in ERROR, and waking does not clear that: {workspace.error.message}",
+            f"{workspace.name!r} has an error, and opening it does not clear the error: {workspace.error.message}",
             workspace=workspace.name,
         )
 
 
-def _check_ttl(what: str, seconds: int | None, default: int) -> int:
-    if seconds is None:
-        return default
-    if not 1 <= seconds <= LONGEST_TTL_S:
-        raise Refused("bad_ttl", f"{what} is {seconds}; allowed are 1 to {LONGEST_TTL_S} seconds")
-    return seconds
+def _check_ttl(field: str, seconds: int | None) -> None:
+    if seconds is not None and not 1 <= seconds <= LONGEST_TTL_S:
+        raise Refused("bad_ttl", f"{field} is {seconds}; allowed are 1 to {LONGEST_TTL_S} seconds")

@@ -1,1 +1,1 @@
-"""The distributed sort: a master and workers that may be killed at any point and still write the same bytes."""
+"""The distributed sort: a master and workers that survive any kill and write the same bytes."""

@@ -1,8 +1,8 @@
-"""What time is it, for a history whose times never go back while the process runs?"""
+"""Read a clock that does not go back while the process runs, for the times of a history."""
 
 import time
 
-# The wall clock may be set back at any time; the time since the machine was started cannot, and it counts suspended time too.
+# The wall clock can be set back at any time. The time since the boot cannot, and it includes suspended time.
 _STARTED = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
 
 

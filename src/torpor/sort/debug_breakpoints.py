@@ -1,6 +1,7 @@
-"""Where should a real worker or master stop, so that somebody can kill it just there?
+"""Stop a worker or a master at a chosen state and moment.
 
-For tests and for demonstrations of failure: the process says where it stands and stops itself (SIGSTOP); SIGCONT lets it go on.
+For tests and for demonstrations of failure. The process prints where it is and stops itself (SIGSTOP); after SIGCONT it goes
+on.
 """
 
 import os
@@ -16,9 +17,9 @@ class Moment(StrEnum):
     BEFORE_SAVE = "before-save"
     """The state is decided and not yet in the journal."""
     AFTER_SAVE = "after-save"
-    """It is in the journal, and nothing was sent or begun."""
+    """The state is in the journal; no message was sent and no work begun."""
     AFTER_SEND = "after-send"
-    """What the state asks for has been sent or begun."""
+    """The messages and the work of this state were sent or begun."""
     MIDWAY = "midway"
     """About half of the state's work is done."""
 
@@ -30,7 +31,7 @@ class Breakpoint:
 
 
 def parse_breakpoint(text: str, states: frozenset[str]) -> Breakpoint:
-    """What `--hold STATE[:MOMENT]` says."""
+    """Parse `--hold STATE[:MOMENT]`."""
     state, _, moment = text.partition(":")
     if state not in states:
         raise SortRefused("bad_hold", f"--hold {text!r}: there is no state {state!r}; allowed are {', '.join(sorted(states))}")
@@ -42,7 +43,7 @@ def parse_breakpoint(text: str, states: frozenset[str]) -> Breakpoint:
 
 
 class BreakpointStop:
-    """Stops this process once, at the place it was told."""
+    """Stop this process once, at the breakpoint."""
 
     def __init__(self, hold: Breakpoint | None) -> None:
         self._hold = hold

@@ -1,7 +1,8 @@
-"""How does a machine that is only a value come to act?
+"""Run a state machine: take events, save the new value, then carry out its commands.
 
-One thread takes events one by one: step, save, and only then carry out. What a hand returns is the next event, what it raises
-becomes one. Others may `ask`, and learn that their event was taken and is in the journal, or why it was refused.
+One thread takes the events one by one. A command is carried out only after the value that led to it is saved. What a handler
+returns is the next event, and what it raises becomes an event. Other threads can `ask`: they learn that their event is in the
+journal, or why it was refused.
 """
 
 import queue
@@ -41,9 +42,9 @@ class Driver(Generic[Value, Event, Command]):
         holding: BreakpointStop,
     ) -> None:
         self.value = value
-        """The machine as it was saved last; a value, so reading it needs no lock."""
-        self.hands: Mapping[type[Any], Callable[[Any], None]] = {}
-        """What carries out each kind of command. A hand that takes long begins a thread."""
+        """The machine as it was saved last. It is immutable, so reading it needs no lock."""
+        self.handlers: Mapping[type[Any], Callable[[Any], None]] = {}
+        """The function that carries out each kind of command. A handler that takes long starts a thread."""
         self.holding = holding
         self.broke = broke
         self._step, self._save, self._log, self._entered = step, save, log, entered
@@ -55,13 +56,13 @@ class Driver(Generic[Value, Event, Command]):
         self._events.put((event, Future()))
 
     def ask(self, event: Event, timeout_s: float) -> Value:
-        """Waits until the event is taken and saved; raises what the machine says against it."""
+        """Wait until the event is taken and saved. Raises the error with which the machine refuses it."""
         answer: Future[Value] = Future()
         self._events.put((event, answer))
         return answer.result(timeout_s)
 
     def begin(self, work: Callable[[], Event | None], *, then: Callable[[], None] = lambda: None) -> None:
-        """Works in a thread of its own; `then` is done before what came of it is told."""
+        """Do the work in a thread of its own, then call `then`, then take the event that the work returned."""
 
         def whole() -> None:
             try:
@@ -78,8 +79,8 @@ class Driver(Generic[Value, Event, Command]):
         self._working.add(thread)
         thread.start()
 
-    def wait_for_hands(self, timeout_s: float) -> None:
-        """Until nobody works any more, so that nobody writes what is being removed."""
+    def wait_for_handlers(self, timeout_s: float) -> None:
+        """Wait until no handler runs, so that none writes a file that is being removed."""
         end = time.monotonic() + timeout_s
         for thread in tuple(self._working):
             thread.join(max(0.0, end - time.monotonic()))
@@ -90,11 +91,11 @@ class Driver(Generic[Value, Event, Command]):
         self._events.put(None)
 
     def save_first(self) -> None:
-        """The value that the machine begins with."""
+        """Save the value that the machine begins with."""
         self._keep(self.value, entered=True)
 
     def record(self, event: Event) -> None:
-        """What happened while there was no process to act upon it."""
+        """Save the effect of an event that happened while no process could act on it."""
         value, _ = self._step(self.value, event, now())
         self._keep(value, entered=True)
 
@@ -126,7 +127,7 @@ class Driver(Generic[Value, Event, Command]):
         if entered:
             self._entered()
         for command in commands:
-            self.hands[type(command)](command)
+            self.handlers[type(command)](command)
 
     def _keep(self, value: Value, *, entered: bool) -> None:
         if entered:
@@ -138,12 +139,12 @@ class Driver(Generic[Value, Event, Command]):
             self.holding.at(value.state, Moment.AFTER_SAVE)
 
     def _cannot_save(self, before: Value, error: SortFailed) -> tuple[Command, ...]:
-        """What cannot be remembered must not be done: failed, and that is written down if there is any way to."""
+        """Fail the machine, because a step that is not saved must not be carried out. The failure is saved if possible."""
         event = self.broke(error)
         assert event is not None
         self.value, commands = self._step(before, event, now())
         if not commands:
-            # It can fail no further, and can do nothing that it could not remember.
+            # The machine has failed already, and a step that it cannot save must not be carried out.
             self._log(error.message)
             self.finish(1)
             return ()

@@ -1,16 +1,16 @@
-"""What can go wrong in a sort, and who must act?"""
+"""Define the errors of the sort, by who must act."""
 
 
 class SortError(Exception):
-    """The root of everything the sort raises on purpose.
+    """The base of every error that the sort raises on purpose.
 
     SortError
-      Refused       the caller changes something and comes again
-      Unavailable   somebody cannot be reached; it is tried again
-        NotYet      somebody is there and not ready; waiting uses up no retries
-      Stale         another attempt of the same worker has taken over; this process ends
-      Broken        bad input, a full disk, a file that cannot be read: the job fails
-        Torn        a journal that is incomplete or was changed; counts as lost scratch
+      SortRefused       the caller must change something and call again
+      PeerUnavailable   the master or a worker cannot be reached; the call is retried
+        PeerNotReady    it was reached and is not ready; waiting for it uses up no retries
+      StaleAttempt      another attempt of the same worker has taken over; this process ends
+      SortFailed        bad input, a full disk, a file that cannot be read: the job fails
+        JournalCorrupt  a journal that is incomplete or was changed; it counts as lost scratch
     """
 
     def __init__(self, message: str) -> None:
@@ -27,11 +27,11 @@ class SortRefused(SortError):
 
 
 class PeerUnavailable(SortError):
-    """Somebody cannot be reached."""
+    """The master or a worker cannot be reached."""
 
 
 class PeerNotReady(PeerUnavailable):
-    """Somebody is there and not ready."""
+    """The master or a worker was reached and is not ready."""
 
 
 class StaleAttempt(SortError):
@@ -39,7 +39,7 @@ class StaleAttempt(SortError):
 
 
 class SortFailed(SortError):
-    """Trying again cannot help: the job fails."""
+    """A retry cannot help; the job fails."""
 
 
 class JournalCorrupt(SortFailed):

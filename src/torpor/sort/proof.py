@@ -1,4 +1,4 @@
-"""What does one count and add up over records, so that none can be lost, doubled or changed unseen?"""
+"""Count records, bytes and checksums, so that a lost, doubled or changed record is noticed."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ MODULUS = 1 << 64
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """Number, bytes and an order-independent checksum; proofs of disjoint records add up."""
+    """Number of records, their bytes and a checksum that does not depend on the order. Proofs of disjoint records add up."""
 
     records: int = 0
     size: int = 0

@@ -1,4 +1,4 @@
-"""What is a record, and which of its bytes are its key?"""
+"""Define what a record is and which of its bytes are its key."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ ALLOWED = "gensort, fixed:LENGTH:KEY_OFFSET:KEY_LENGTH, lines"
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """Records of one length, binary or not; the key's bytes are compared as unsigned."""
+    """Records of one length, binary or text. The bytes of the key are compared as unsigned numbers."""
 
     length: int
     key_offset: int
@@ -21,7 +21,7 @@ class Fixed:
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """Text in lines, ordered as `LC_ALL=C sort -s` orders it: by the whole line, or by one field of it."""
+    """Lines of text, ordered as by `LC_ALL=C sort -s`: by the whole line or by one field."""
 
     field: int | None = None
     """Counted from 1."""
@@ -33,12 +33,12 @@ class Lines:
 
 Format = Fixed | Lines
 
-# The ASCII variant is 100 bytes including CR LF, so one reader serves both.
+# A record of the ASCII variant has 100 bytes including CR LF, so both variants have one reader.
 GENSORT = Fixed(length=100, key_offset=0, key_length=10)
 
 
 def parse(text: str, *, key: int | None = None, delimiter: str | None = None) -> Format:
-    """What `--format` says, with `--key` and `--delimiter`; also what a format's own `str` says."""
+    """Parse `--format` with `--key` and `--delimiter`, or the `str` of a format."""
     match text.split(":"):
         case ["gensort"]:
             _no_field(text, key, delimiter)
@@ -52,7 +52,7 @@ def parse(text: str, *, key: int | None = None, delimiter: str | None = None) ->
             _no_field(text, key, delimiter)
             return _lines_from_text(text, field, delimiter_hex)
         case _:
-            raise SortRefused("bad_format", f"the format {text!r} is not known; allowed are {ALLOWED}")
+            raise SortRefused("bad_format", f"the format {text!r} is unknown; allowed are {ALLOWED}")
 
 
 def _fixed(text: str, numbers: list[str]) -> Fixed:
@@ -62,9 +62,7 @@ def _fixed(text: str, numbers: list[str]) -> Fixed:
         )
     length, offset, width = map(int, numbers)
     if not (0 < length <= MAX_RECORD and width > 0 and offset + width <= length):
-        raise SortRefused(
-            "bad_format", f"in the format {text!r} the key does not lie within a record of 1 to {MAX_RECORD} bytes"
-        )
+        raise SortRefused("bad_format", f"in the format {text!r} the key is not within a record of 1 to {MAX_RECORD} bytes")
     return Fixed(length, offset, width)
 
 
@@ -72,8 +70,10 @@ def _lines(key: int | None, delimiter: str | None) -> Lines:
     if key is None and delimiter is None:
         return Lines()
     if key is None or delimiter is None:
-        raise SortRefused("bad_format", "--key and --delimiter go together: which field, and what stands between fields")
-    # A byte that is no UTF-8 comes from the command line as a surrogate.
+        raise SortRefused(
+            "bad_format", "--key and --delimiter go together: the number of the field, and the byte between fields"
+        )
+    # A byte that is not UTF-8 comes from the command line as a surrogate.
     encoded = delimiter.encode(errors="surrogateescape")
     if key < 1 or len(encoded) != 1 or encoded == b"\n":
         raise SortRefused(
@@ -95,14 +95,15 @@ def _lines_from_text(text: str, field: str, delimiter_hex: str) -> Lines:
 
 
 def _is_number(text: str) -> bool:
-    """With an end to its digits: what is longer counts nothing that there is, and Python refuses to read it."""
+    """Whether the text is a number of at most 18 digits. Larger numbers are meaningless here, and Python refuses to parse very
+    long ones."""
     return text.isascii() and text.isdecimal() and len(text) <= 18
 
 
 def _no_field(text: str, key: int | None, delimiter: str | None) -> None:
     if key is not None or delimiter is not None:
-        raise SortRefused("bad_format", f"--key and --delimiter belong to the format lines alone, not to {text!r}")
+        raise SortRefused("bad_format", f"--key and --delimiter can be used only with --format lines, not with {text!r}")
 
 
-# A record must fit, several times over, into the smallest memory that a worker may have.
+# A record must fit several times into the smallest memory of a worker.
 MAX_RECORD = 64 * 1024

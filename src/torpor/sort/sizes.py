@@ -1,19 +1,19 @@
-"""How large is a chunk, a block, a message, a partition, and how many of them are there?"""
+"""Choose the sizes of chunks, blocks, messages and partitions, and the number of workers and partitions."""
 
 from torpor.sort.errors import SortRefused
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 
 BLOCK = 2 * MIB
-"""What is read, gathered or written at once: large enough for the disk, small enough for the cache."""
+"""The bytes that are read, gathered or written at once: large enough for the disk, small enough for the cache."""
 MESSAGE = 1 * MIB
-"""What one message of a data stream carries at most."""
+"""The most bytes in one message of a data stream."""
 SMALLEST_MEMORY = 4 * MIB
 MIN_SHARE = 16 * MIB
-"""The input of one worker of `run`, at least. To start a worker takes 0.3 s of processor time, in which one that runs sorts
-100 MB; where there are cores for all, workers start side by side, so a part of that is enough."""
+"""The least input of one worker of `run`. Starting a worker takes 0.3 s of CPU time, in which a running worker sorts 100 MB.
+Where there are cores for all, workers start in parallel, so a part of that is enough."""
 SAMPLES = 4_000
-"""Positions that each worker draws."""
+"""The number of positions that each worker samples."""
 
 UNITS = {"": 1, "K": KIB, "M": MIB, "G": GIB, "T": 1 << 40}
 
@@ -26,21 +26,21 @@ def parse_size(text: str, what: str = "--memory") -> int:
 
 
 def chunk_bytes(memory: int) -> int:
-    """What is sorted at once in the sweep; two threads hold it raw, sorted and in keys."""
+    """The bytes that the sweep sorts at once. Two threads hold them raw, sorted and as keys."""
     return min(8 * MIB, max(memory // 16, 256 * KIB))
 
 
 def partition_bytes(memory: int) -> int:
-    """What a partition should weigh: two threads hold one each, with its keys, and samples miss by a third."""
+    """The intended size of a partition. Two threads hold one each, with its keys, and samples are wrong by up to a third."""
     return min(64 * MIB, max(memory // 8, 256 * KIB))
 
 
 def worker_count(total_bytes: int, most: int, min_share: int) -> int:
-    """At most so many that each has its least share, but one always; a function of data and settings alone."""
+    """The number of workers so that each gets its least share; at least one. It depends only on data and settings."""
     return max(1, min(most, total_bytes // min_share)) if min_share else most
 
 
 def partitions(total_bytes: int, workers: int, memory: int) -> int:
-    """As many for each worker; a function of data and settings alone."""
+    """The number of partitions, the same for each worker. It depends only on data and settings."""
     each = -(-total_bytes // (workers * partition_bytes(memory)))
     return workers * max(1, each)

@@ -1,1 +1,1 @@
-"""PostgreSQL: the last observation and the present wish of every workspace."""
+"""PostgreSQL: rows, queries, migrations, the leader lock."""

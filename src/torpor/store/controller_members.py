@@ -1,4 +1,4 @@
-"""Which controllers live, and which of them leads?"""
+"""Read the living controllers, and which one leads."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from torpor.domain.unconfined import CONFINED, ControllerConfinement, MissingProtection
-from torpor.store.queries import FOR_CONTROLLER
+from torpor.store.queries import CONTROLLER_STORE
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +21,8 @@ class Member:
 
 
 async def members(database: Any) -> Sequence[Member]:
-    """On any connection or database; either role may ask."""
-    return [_to_member(row) for row in await database.fetch(FOR_CONTROLLER["members"])]
+    """`database`: any connection or database, in either role."""
+    return [_to_member(row) for row in await database.fetch(CONTROLLER_STORE["members"])]
 
 
 def from_confinement(confinement: ControllerConfinement) -> tuple[list[dict[str, str]], bool, str]:

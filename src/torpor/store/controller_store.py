@@ -1,4 +1,4 @@
-"""What does a controller read and write?"""
+"""Read and write what a controller needs: its life, its workspaces and their homes."""
 
 import uuid
 from collections.abc import Collection, Mapping, Sequence
@@ -18,7 +18,7 @@ from torpor.ports import Home
 from torpor.store.controller_members import Member, from_confinement, members
 from torpor.store.database import Database
 from torpor.store.leader_lock import require_term
-from torpor.store.queries import FOR_CONTROLLER
+from torpor.store.queries import CONTROLLER_STORE
 from torpor.store.rows import from_change, to_workspace_or_none
 
 log = structlog.get_logger()
@@ -29,19 +29,19 @@ MOST_AT_ONCE = 2000
 @dataclass(frozen=True, slots=True)
 class ShardSnapshot:
     now: datetime
-    """The database's clock: the only one the rules know."""
+    """The database's clock, which is the only one that the rules use."""
     workspaces: Sequence[Workspace]
     elsewhere: frozenset[str] = frozenset()
-    """Of those asked for: in somebody else's hands."""
+    """Of the requested workspaces, those that another controller holds."""
     whole: frozenset[int] = frozenset()
-    """The shards of which everything was read that has something to be watched."""
+    """The shards of which all unsettled workspaces were read."""
     latch_is_released: bool | None = None
-    """None: nothing is held back at the provider, as far as anybody wrote down."""
+    """None: the provider has no latch."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShardOwnership:
-    """On whose behalf is asked: one life of a controller, and the shards that are its own."""
+    """One life of a controller, and its shards."""
 
     life: int
     shards: frozenset[int]
@@ -65,49 +65,52 @@ class ControllerStore:
     ) -> int:
         """Begin a life and return its epoch.
 
-        Refused `already_controlled` while a controller of another world lives, `unconfined` where there are several users and
+        Refused `already_controlled` while a controller of another world lives, `unconfined` when there are several users and
         this controller cannot confine their workspaces.
         """
         async with self._database.transaction() as connection:
-            await connection.execute(FOR_CONTROLLER["hold_registry"])
+            await connection.execute(CONTROLLER_STORE["hold_registry"])
             if exclusive:
-                await connection.execute(FOR_CONTROLLER["end_lives_in"], world)
-            other = await connection.fetchrow(FOR_CONTROLLER["in_our_way"], world, node_id)
+                await connection.execute(CONTROLLER_STORE["end_lives_in"], world)
+            other = await connection.fetchrow(CONTROLLER_STORE["in_our_way"], world, node_id)
             if other is not None and other["world"] != world:
                 raise Refused(
                     "already_controlled",
-                    f"another Torpor controls this database ({other['node_id']}, on {other['world']}); stop it first",
+                    f"another Torpor controls this database ({other['node_id']}, on {other['world']}). Stop it first",
                 )
             if other is not None:
-                raise Refused("name_in_use", f"a controller called {node_id} lives already; each needs a name of its own")
-            admit_controller(await connection.fetchval(FOR_CONTROLLER["count_users"]), confinement)
+                raise Refused(
+                    "name_in_use",
+                    f"another controller is already named {node_id!r}. Set TORPOR_COORDINATOR_NODE_ID to a unique name",
+                )
+            admit_controller(await connection.fetchval(CONTROLLER_STORE["count_users"]), confinement)
             epoch: int = await connection.fetchval(
-                FOR_CONTROLLER["join_controllers"], node_id, world, expiry_s, *from_confinement(confinement)
+                CONTROLLER_STORE["join_controllers"], node_id, world, expiry_s, *from_confinement(confinement)
             )
             return epoch
 
     async def live_on(self, life: int, *, expiry_s: float) -> bool:
-        """A sign of life; False when it came too late."""
-        return await self._database.fetchrow(FOR_CONTROLLER["live_on"], life, expiry_s) is not None
+        """Write a heartbeat; False when it came too late."""
+        return await self._database.fetchrow(CONTROLLER_STORE["live_on"], life, expiry_s) is not None
 
     async def members(self) -> Sequence[Member]:
         return await members(self._database)
 
     async def leave(self, life: int) -> None:
-        await self._database.execute(FOR_CONTROLLER["leave_controllers"], life)
+        await self._database.execute(CONTROLLER_STORE["leave_controllers"], life)
 
     async def lives(self, life: int) -> bool:
-        row = await self._database.fetchrow(FOR_CONTROLLER["lives"], life)
+        row = await self._database.fetchrow(CONTROLLER_STORE["lives"], life)
         return bool(row[0])
 
     async def bury(self, *, term: int) -> None:
-        """Forget lives that ended long ago."""
+        """Remove lives that ended long ago."""
         async with self._database.transaction() as connection:
             await require_term(connection, term)
-            await connection.execute(FOR_CONTROLLER["bury"])
+            await connection.execute(CONTROLLER_STORE["bury"])
 
     async def count_phases(self) -> Mapping[Phase, int]:
-        rows = await self._database.fetch(FOR_CONTROLLER["count_phases"])
+        rows = await self._database.fetch(CONTROLLER_STORE["count_phases"])
         return {Phase(row["phase"]): row["count"] for row in rows}
 
     # ── disk ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -115,31 +118,31 @@ class ControllerStore:
     async def homes_to_measure(
         self, *, while_running_s: float, besides: Collection[Home], limit: int
     ) -> Sequence[tuple[Home, datetime]]:
-        """With the time of this question: what is written to a home later is not measured."""
+        """Each with the time of this query: changes after it are not part of the measurement."""
         others = [uuid.UUID(home.workspace_id) for home in besides]
-        rows = await self._database.fetch(FOR_CONTROLLER["homes_to_measure"], while_running_s, others, limit)
+        rows = await self._database.fetch(CONTROLLER_STORE["homes_to_measure"], while_running_s, others, limit)
         return [(Home(row["id"], row["generation"]), row["now"]) for row in rows]
 
     async def write_home_size(self, home: Home, size_bytes: int, began_at: datetime, *, term: int) -> None:
         async with self._database.transaction() as connection:
             await require_term(connection, term)
             key = uuid.UUID(home.workspace_id)
-            await connection.execute(FOR_CONTROLLER["write_home_size"], key, home.generation, size_bytes, began_at)
+            await connection.execute(CONTROLLER_STORE["write_home_size"], key, home.generation, size_bytes, began_at)
 
     async def all_home_bytes(self) -> int:
-        row = await self._database.fetchrow(FOR_CONTROLLER["all_home_bytes"])
+        row = await self._database.fetchrow(CONTROLLER_STORE["all_home_bytes"])
         total: int = row[0]
         return total
 
     # ── workspaces ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def load_due(self, hold: ShardOwnership, *, whole: Collection[int] = (), also: Collection[str] = ()) -> ShardSnapshot:
-        """What it is time for, these workspaces, and everything of these shards that has something to be watched.
+        """The workspaces that are due, those in `also`, and the unsettled ones of the shards in `whole`.
 
-        Of that not more than `MOST_AT_ONCE`: a look must not take longer than a life can wait for its next sign.
+        At most `MOST_AT_ONCE` unsettled ones: a reconcile pass must not delay the next heartbeat for too long.
         """
         row = await self._database.fetchrow(
-            FOR_CONTROLLER["due"],
+            CONTROLLER_STORE["due"],
             hold.life,
             list(hold.shards),
             list(whole),
@@ -155,7 +158,7 @@ class ControllerStore:
 
     async def load_these(self, hold: ShardOwnership, workspace_ids: Collection[str]) -> ShardSnapshot:
         rows = await self._database.fetch(
-            FOR_CONTROLLER["load_these"], hold.life, list(hold.shards), [uuid.UUID(one) for one in workspace_ids]
+            CONTROLLER_STORE["load_these"], hold.life, list(hold.shards), [uuid.UUID(one) for one in workspace_ids]
         )
         if not rows:
             return ShardSnapshot(await self.clock(), ())
@@ -168,32 +171,32 @@ class ControllerStore:
         return ShardSnapshot(max(row["read_at"] for row in rows), ours, elsewhere)
 
     async def expected_homes(self) -> Sequence[tuple[str, int]]:
-        """(workspace, generation) of every home that must be there."""
-        return [(row["id"], row["generation"]) for row in await self._database.fetch(FOR_CONTROLLER["expected_homes"])]
+        """(workspace, generation) of every home that must exist."""
+        return [(row["id"], row["generation"]) for row in await self._database.fetch(CONTROLLER_STORE["expected_homes"])]
 
     async def clock(self) -> datetime:
-        row = await self._database.fetchrow(FOR_CONTROLLER["clock"])
+        row = await self._database.fetchrow(CONTROLLER_STORE["clock"])
         at: datetime = row[0]
         return at
 
     async def latch(self, *, expected: int, missing: int) -> bool:
-        """Write down that too much is missing at the provider; whether an operator has said go."""
-        row = await self._database.fetchrow(FOR_CONTROLLER["latch"], self._provider, expected, missing)
+        """Store that too many homes are missing at the provider; return whether an operator has released the latch."""
+        row = await self._database.fetchrow(CONTROLLER_STORE["latch"], self._provider, expected, missing)
         is_released: bool = row["is_released"]
         return is_released
 
     async def unlatch(self) -> None:
-        await self._database.execute(FOR_CONTROLLER["unlatch"], self._provider)
+        await self._database.execute(CONTROLLER_STORE["unlatch"], self._provider)
 
     async def persist(self, changes: Sequence[Change], *, life: int) -> frozenset[str]:
-        """Write the batch in one statement; the ids of the rows that were still as they had been read.
+        """Write the batch in one statement; return the ids of the rows that had not changed since they were read.
 
-        A change that the database will not have is left out and told of; it costs the others nothing.
+        A change that the database refuses is logged and left out; the others are written.
         """
         if not changes:
             return frozenset()
         try:
-            rows = await self._database.fetch(FOR_CONTROLLER["persist"], [from_change(change) for change in changes], life)
+            rows = await self._database.fetch(CONTROLLER_STORE["persist"], [from_change(change) for change in changes], life)
         except asyncpg.PostgresError as error:
             if len(changes) == 1:
                 log.exception("change_refused_by_database", workspace=changes[0].after.id, why=str(error))
@@ -205,10 +208,10 @@ class ControllerStore:
 
 
 def _covered(whole: Collection[int], watched: Sequence[str]) -> frozenset[int]:
-    """Those of these shards that were read to their end, when these are all there was room for."""
+    """Those of the shards `whole` that were read completely, given the unsettled workspaces that were read."""
     if len(watched) < MOST_AT_ONCE:
         return frozenset(whole)
     last = shard_of(watched[-1])
     before = frozenset(shard for shard in whole if shard < last)
-    # One that alone has more than there is room for would never be done with.
+    # Otherwise a single shard with more than `MOST_AT_ONCE` would never count as read.
     return before or frozenset((last,))

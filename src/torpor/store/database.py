@@ -1,4 +1,4 @@
-"""How is the database reached, and what do its errors mean?"""
+"""Connect to PostgreSQL in a role, and translate its errors."""
 
 import asyncio
 import contextlib
@@ -22,18 +22,18 @@ Answer = TypeVar("Answer")
 
 
 class Role(StrEnum):
-    """Who is asking. The grants of each role are the columns it may write."""
+    """The database role of a connection. Its grants are the columns that it can write."""
 
     SERVICE = "torpor_service"
     CONTROLLER = "torpor_controller"
 
 
-# What a lost or busy database looks like: later it may work. Anything else is a fault of ours and must be seen.
+# A lost or busy database: a later attempt may succeed. Any other error is a bug and must be visible.
 UNREACHABLE = (
     OSError,
     TimeoutError,
     asyncpg.InterfaceError,
-    asyncpg.InternalClientError,  # the connection was lost while an answer was being read
+    asyncpg.InternalClientError,  # the connection was lost while a reply was being read
     asyncpg.PostgresConnectionError,
     asyncpg.CannotConnectNowError,
     asyncpg.AdminShutdownError,
@@ -47,7 +47,7 @@ UNREACHABLE = (
     asyncpg.ReadOnlySQLTransactionError,
 )
 
-# What a wrong address or login looks like: somebody must change it.
+# A wrong URL or login, which the operator must change.
 WRONG = (
     ValueError,
     asyncpg.InvalidPasswordError,
@@ -62,35 +62,35 @@ CLOSES_WITHIN_S = 5.0
 
 
 class Deadlocked(Unavailable):
-    """Two transactions waited for each other; this one was taken back whole so that the other could go on."""
+    """Two transactions waited for each other; this one was rolled back so that the other could continue."""
 
 
 def retry_deadlock(work: Callable[Given, Coroutine[Any, Any, Answer]]) -> Callable[Given, Coroutine[Any, Any, Answer]]:
-    """For work that is one transaction and must not fail because another was in its way: it is done again, once."""
+    """Repeat work that is one transaction once, if it failed because of a deadlock."""
 
     @functools.wraps(work)
-    async def tried(*given: Given.args, **named: Given.kwargs) -> Answer:
+    async def attempt(*given: Given.args, **named: Given.kwargs) -> Answer:
         try:
             return await work(*given, **named)
         except Deadlocked:
             return await work(*given, **named)
 
-    return tried
+    return attempt
 
 
 @contextlib.contextmanager
 def translate_errors() -> Iterator[None]:
-    """Foreign errors become ours where they enter; the address itself, with its password, is never repeated.
+    """Translate asyncpg's errors. The URL, which contains a password, is never repeated.
 
-    Nor is what PostgreSQL adds below its message: it names processes, tables and rows, and ours reaches whoever asked.
+    PostgreSQL's details are left out too: they name processes, tables and rows, and the message reaches the user.
     """
     try:
         yield
     except InvalidInput:
-        raise  # a fault of ours, though it calls itself an InterfaceError
+        raise  # a bug in Torpor, although it is an InterfaceError
     except asyncpg.DeadlockDetectedError as error:
         log.warning("deadlock", why=str(error))
-        raise Deadlocked("the database is busy with something that was in the way of this; try again") from error
+        raise Deadlocked("the database is busy with a conflicting change; try again") from error
     except UNREACHABLE as error:
         message = str(error.args[0] if isinstance(error, asyncpg.PostgresError) and error.args else error)
         raise Unavailable(f"the database cannot be reached: {message or type(error).__name__}") from error
@@ -102,7 +102,10 @@ def translate_startup_errors() -> Iterator[None]:
         try:
             yield
         except WRONG as error:
-            raise Refused("bad_database", f"the database does not let us in: {error}") from error
+            raise Refused(
+                "bad_database",
+                f"the database refuses the connection: {error}. Check the URL, user and password in TORPOR_DATABASE_URL",
+            ) from error
 
 
 async def _set_up(connection: Any) -> None:
@@ -110,7 +113,7 @@ async def _set_up(connection: Any) -> None:
 
 
 async def _no_reset(_connection: Any) -> None:
-    """Nothing here sets anything for a session, so nothing has to be set back, which would cost a round trip each time."""
+    """No code changes session settings, so no reset is needed, which would cost a round trip each time."""
 
 
 class Database:
@@ -118,7 +121,7 @@ class Database:
 
     def __init__(self, pool: Any) -> None:
         self.statements = 0
-        """Sent so far (but for those inside transactions), for benchmarks and metrics."""
+        """Statements sent so far, except those inside transactions; for benchmarks and metrics."""
         self._pool = pool
 
     @classmethod
@@ -133,7 +136,7 @@ class Database:
                 server_settings={
                     "role": role.value,
                     "application_name": role.value,
-                    # A process that was stopped in the middle of a transaction must not keep its rows from everybody else.
+                    # A process that was stopped in the middle of a transaction must not keep its rows locked.
                     "idle_in_transaction_session_timeout": f"{STOPPED_AFTER_S}s",
                 },
                 command_timeout=60,
@@ -141,14 +144,14 @@ class Database:
         return cls(pool)
 
     async def close(self) -> None:
-        # A connection that was lost under way is not worth waiting for.
+        # A connection that was lost meanwhile is not worth waiting for.
         with contextlib.suppress(TimeoutError, *UNREACHABLE):
             async with asyncio.timeout(CLOSES_WITHIN_S):
-                await self._pool.close()  # which cuts the connections off when it is cancelled
+                await self._pool.close()  # when cancelled, it terminates the connections
 
     @contextlib.asynccontextmanager
     async def transaction(self) -> AsyncIterator[Any]:
-        """A connection inside a transaction; Unavailable when the database cannot be asked."""
+        """A connection inside a transaction; Unavailable when the database cannot be reached."""
         # On a dead connection a cancelled transaction ends in an InterfaceError.
         with translate_errors(), keep_cancellation():
             async with self._pool.acquire(timeout=10) as connection, connection.transaction():

@@ -1,4 +1,4 @@
-"""What changed, in which order, and for how long is it kept?"""
+"""Number the changes of workspaces, read them as events, and remove old ones."""
 
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,29 +17,29 @@ from torpor.store.rows import to_workspace
 
 log = structlog.get_logger()
 
-# So many without an id, and something is wrong: nobody leads, or the leader does not keep up.
+# This many changes without an id are a fault: no controller leads, or the leader is too slow.
 MANY_UNNUMBERED = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class EventBatch:
-    """What was numbered in one transaction."""
+    """Events that got their ids in one transaction."""
 
     installation: str
-    """Whose events they are."""
+    """The installation that they belong to."""
     events: Sequence[Event]
     is_full: bool
     """There may be more."""
 
 
 class Outbox:
-    """The leader's side, in the role of a controller: everything asks first whether the term still stands."""
+    """What the leader does, in the role of a controller. Each method checks first that the term is still current."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def number(self, term: int, *, limit: int) -> EventBatch:
-        """Give what was committed since its ids; Deposed when somebody else leads."""
+        """Give ids to new committed changes; Deposed when another controller leads."""
         async with self._database.transaction() as connection:
             await require_term(connection, term)
             installation = await connection.fetchval(EVENTS["hold_counter"])
@@ -47,7 +47,7 @@ class Outbox:
         return EventBatch(str(installation), _readable(rows), len(rows) == limit)
 
     async def prune(self, term: int, *, older_than_s: float, limit: int) -> int:
-        """Forget the oldest, at most so many; how many they were."""
+        """Remove the oldest events, at most `limit`; return how many."""
         async with self._database.transaction() as connection:
             await require_term(connection, term)
             pruned: int = await connection.fetchval(EVENTS["prune_events"], older_than_s, limit)
@@ -61,19 +61,19 @@ class Outbox:
 class EventLogHead:
     last_id: int
     pruned_id: int
-    """Nothing up to this one is kept any more."""
+    """Events up to this one are no longer stored."""
     at: datetime
     installation: str
 
 
 @dataclass(frozen=True, slots=True)
 class EventFilter:
-    """Whose events: of one workspace, of what one user owns or is granted, or all."""
+    """Which events: of one workspace, of the workspaces that one user owns or that are shared with them, or all."""
 
     workspace_id: str | None = None
     owner_id: str | None = None
     username: str | None = None
-    """Who looks, where that is not everybody's to see: grants go by names."""
+    """The reader, if not all events are visible to them: shares are by user name."""
 
 
 ALL = EventFilter()
@@ -81,42 +81,42 @@ ALL = EventFilter()
 
 @dataclass(frozen=True, slots=True)
 class EventPage:
-    """What came after an event, as far as one page holds it."""
+    """One page of the events after an event."""
 
     events: Sequence[Event]
     reached: int
-    """Nothing up to this one is left to be read."""
+    """This page covers every event up to this one."""
     last_id: int
     pruned_id: int
 
     def is_lost_to(self, event_id: int) -> bool:
-        """Whether something after this event is not kept any more, or it is from another history of this database."""
+        """Whether events after this one are no longer stored, or it belongs to another history of this database."""
         return not self.pruned_id <= event_id <= self.last_id
 
     def takes_from(self, sight: EventFilter) -> bool:
-        """Whether something of it is no longer to be seen by whoever sees like this: what they know is too much."""
+        """Whether a workspace in it is no longer shared with this reader, so that the reader must forget it."""
         return any(sight.username in event.unshared for event in self.events)
 
 
 @dataclass(frozen=True, slots=True)
 class WorkspaceSnapshot:
-    """How a workspace stands, for somebody who is told of events from some id on."""
+    """A workspace, for a reader that gets the events after some id."""
 
     workspace: Workspace
     seq: int
-    """Of those events the ones up to this are in it; 0: none of them."""
+    """It includes those events up to this one; 0: none of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class CurrentSnapshot:
     shown: WorkspaceSnapshot
     last_id: int
-    """Everything up to this event is in it."""
+    """It includes every event up to this one."""
     at: datetime
 
 
 class EventStore:
-    """The readers' side. Each verb takes a connection for one statement only."""
+    """What readers of events need. Each method uses a connection for one statement only."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -126,7 +126,7 @@ class EventStore:
         return EventLogHead(row["last_id"], row["pruned_id"], row["at"], str(row["installation"]))
 
     async def after(self, event_id: int, sight: EventFilter = ALL, *, limit: int) -> EventPage:
-        """In one statement, so that nothing can be pruned between what is read and what is said to be kept."""
+        """One statement, so that no event is pruned between reading the events and reading the counter."""
         rows = await self._database.fetch(
             EVENTS["events_after"], event_id, _uuid(sight.workspace_id), _uuid(sight.owner_id), limit, sight.username
         )
@@ -142,7 +142,7 @@ class EventStore:
     async def standing_all(
         self, sight: EventFilter, event_id: int, *, after: Workspace | None, limit: int
     ) -> Sequence[WorkspaceSnapshot]:
-        """A page of them, for somebody who is told of what comes after this event; `after` is the last of the page before."""
+        """A page of workspaces, for a reader that gets the events after this id; `after` is the last one of the page before."""
         since, last = (after.created_at, uuid.UUID(after.id)) if after else (None, None)
         rows = await self._database.fetch(
             EVENTS["workspaces_now"], event_id, _uuid(sight.owner_id), since, last, limit, sight.username
@@ -154,7 +154,7 @@ class EventStore:
 
 
 def event_messages(events: Iterable[Event], encode: Callable[[Workspace], Mapping[str, Any]]) -> Iterator[EventMessage]:
-    """Each as it is told; one that cannot be told must not hold up the others for ever."""
+    """Encode each event. One that cannot be encoded is skipped, so that it does not block the others."""
     for event in events:
         try:
             told = event_message(event, encode(event.workspace))
@@ -179,12 +179,12 @@ def _uuid(text: str | None) -> uuid.UUID | None:
 
 
 def _readable(rows: Iterable[Mapping[str, Any]]) -> Sequence[Event]:
-    """One that this code does not understand (a newer version wrote it) must not hold up the others for ever."""
+    """Skip an event that this code does not understand (a newer version wrote it), so that it does not block the others."""
     events = []
     commands: dict[tuple[str, ...], tuple[str, ...]] = {}
     for row in rows:
         try:
-            # Kept once for the many events of one workspace: it may be long, and slow readers have whole pages waiting.
+            # One copy for the many events of a workspace: it may be long, and whole pages wait for slow readers.
             command = tuple(row["command"])
             workspace = to_workspace({**row, "command": commands.setdefault(command, command)})
             kind, owner_id = EventKind(row["kind"]), str(row["owner_id"])

@@ -1,7 +1,7 @@
-"""What does the database know of archives that nobody needs, and what is written about them?
+"""Read and write what garbage collection of archives needs.
 
-Statements and rows only: which archive is kept is decided in `torpor.domain.retention`. Whoever looks may read; the writes are
-the leader's, each in a transaction that asks first whether its term still stands.
+Statements and rows only: `torpor.domain.retention` decides which archives are kept. Every role can read; only the leader
+writes, in transactions that first check that its term is still current.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from torpor.domain.retention import Action, ArchiveDecision, GcArchive, GcPolicy
 from torpor.ports import ListedArchive
 from torpor.store.database import Database
 from torpor.store.leader_lock import require_term
-from torpor.store.queries import COLLECTING
+from torpor.store.queries import GC
 
 ROWS_AT_ONCE = 5_000
 HOLDERS_AT_ONCE = 500
@@ -26,23 +26,23 @@ GOING_AT_ONCE = 32
 
 @dataclass(frozen=True, slots=True)
 class StoreComparison:
-    """The table beside the store's listing."""
+    """The table compared with the store's listing."""
 
     expected: int = 0
-    """So many the table says must be there."""
+    """How many archives must be in the store."""
     missing: frozenset[str] = frozenset()
-    """Of those, the ones that were not there, or not whole."""
+    """Of those, the ones that are missing or incomplete."""
     unknown: Sequence[str] = ()
-    """In the store, and nobody can say where they come from: never touched."""
+    """Objects in the store of unknown origin: never removed."""
     left_over: Sequence[str] = ()
-    """In the store, not in the table, and left behind by an operation that has ended."""
+    """Objects in the store, but not in the table, left behind by an operation that has ended."""
     out_of_date: frozenset[str] = frozenset()
-    """The workspaces of which something is unknown: their rows may be older than what the store holds of them."""
+    """Workspaces with unknown objects: their rows may be older than the store."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkspaceArchives:
-    """A workspace with all its archives, as they were at one moment."""
+    """A workspace with all its archives at one moment."""
 
     holder: GcWorkspace
     archives: tuple[GcArchive, ...]
@@ -54,7 +54,7 @@ class ArchiveTotals:
     kept: int
     orphans: int
     oldest_proof_s: float | None
-    """How long ago the one of those kept was proven that was proven longest ago."""
+    """The age of the oldest proof among the kept archives."""
     at: datetime
 
 
@@ -63,14 +63,14 @@ class GcStatus:
     requested_at: datetime | None
     tried_at: datetime | None
     ran_at: datetime | None
-    """When the last collection began that came to its end."""
+    """When the last complete collection began."""
     ended_at: datetime | None
-    """When it did."""
+    """When it ended."""
     report: Mapping[str, Any] | None
     skipped: Mapping[str, Any] | None
-    """What came of the last one, when that did not come to its end."""
+    """The result of the last collection, if it was not completed."""
     terms: GcPolicy | None
-    """Which ones the leader goes by; None when there was none yet."""
+    """The policy of the leader; None before the first collection."""
     read_at: datetime
 
 
@@ -78,15 +78,15 @@ class GcStore:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    # ── what anybody may read ─────────────────────────────────────────────────────────────────────────────────────────
+    # ── reading ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def compare(self, listed: AsyncIterator[ListedArchive], *, begun_at: datetime) -> StoreComparison:
-        """The listing is read to its end first: an archive made since it was begun is neither missing nor unknown."""
+        """Reads the whole listing first, so that an archive made after its start counts as known."""
         is_whole = {str(found.key): found.is_whole async for found in listed}
         unknown = set(is_whole)
         missing: set[str] = set()
         expected, last = 0, ""
-        while rows := await self._database.fetch(COLLECTING["known_archives"], last, ROWS_AT_ONCE, begun_at):
+        while rows := await self._database.fetch(GC["known_archives"], last, ROWS_AT_ONCE, begun_at):
             last = rows[-1]["key"]
             unknown.difference_update(row["key"] for row in rows)
             keys = [row["key"] for row in rows if row["is_expected"]]
@@ -103,26 +103,26 @@ class GcStore:
         return {
             row["key"]
             for some in _batches(workspaces, ROWS_AT_ONCE)
-            for row in await self._database.fetch(COLLECTING["made_last"], some)
+            for row in await self._database.fetch(GC["made_last"], some)
         }
 
     async def _left_over(self, keys: set[str]) -> set[str]:
         return {
             row["key"]
             for some in _batches(_ours(keys), ROWS_AT_ONCE)
-            for row in await self._database.fetch(COLLECTING["left_over"], *_columns(some))
+            for row in await self._database.fetch(GC["left_over"], *_columns(some))
         }
 
     async def held_back_at(self) -> Sequence[str]:
-        """Providers at which nothing is touched, because too much has disappeared there at once."""
-        return [row["provider"] for row in await self._database.fetch(COLLECTING["held_back_at"])]
+        """Providers where no home is changed, because too many homes disappeared there at once."""
+        return [row["provider"] for row in await self._database.fetch(GC["held_back_at"])]
 
     async def candidates(self, retention: Retention) -> Sequence[str]:
-        rows = await self._database.fetch(COLLECTING["candidates"], retention.keep, retention.undelete_grace)
+        rows = await self._database.fetch(GC["candidates"], retention.keep, retention.undelete_grace)
         return [row["id"] for row in rows]
 
     async def held(self, workspace_ids: Sequence[str], compared: StoreComparison) -> AsyncIterator[WorkspaceArchives]:
-        """Each of these workspaces as it is just now, without holding anybody up."""
+        """Each of these workspaces as it is now, without locks."""
         for some in _batches(workspace_ids, HOLDERS_AT_ONCE):
             async with self._database.transaction() as connection:
                 found = await _held(connection, some, compared)
@@ -130,11 +130,11 @@ class GcStore:
                 yield held
 
     async def totals(self) -> ArchiveTotals:
-        row = await self._database.fetchrow(COLLECTING["totals"])
+        row = await self._database.fetchrow(GC["totals"])
         return ArchiveTotals(row["kept"], row["orphans"], row["oldest_proof_s"], row["read_at"])
 
     async def housekeeping(self) -> GcStatus:
-        row = await self._database.fetchrow(COLLECTING["housekeeping"])
+        row = await self._database.fetchrow(GC["housekeeping"])
         return GcStatus(
             requested_at=row["gc_requested_at"],
             tried_at=row["gc_tried_at"],
@@ -149,60 +149,60 @@ class GcStore:
     # ── what the service writes ───────────────────────────────────────────────────────────────────────────────────────
 
     async def request(self) -> datetime:
-        """An operator wants a collection now; when that was written down."""
-        row = await self._database.fetchrow(COLLECTING["request_collection"])
+        """Request a collection; return when that was stored."""
+        row = await self._database.fetchrow(GC["request_collection"])
         at: datetime = row["gc_requested_at"]
         return at
 
     # ── what a controller writes ──────────────────────────────────────────────────────────────────────────────────────
 
     async def remember_store(self, identity: str) -> str:
-        """Which archive store this database belongs to: this one, when none was known until now."""
-        known: str = (await self._database.fetchrow(COLLECTING["remember_store"], identity))["archive_store"]
+        """The archive store of this database: this one, if none was stored before."""
+        known: str = (await self._database.fetchrow(GC["remember_store"], identity))["archive_store"]
         return known
 
     # ── what the leader does ──────────────────────────────────────────────────────────────────────────────────────────
 
     async def is_due(self, *, every_s: float, retry_s: float) -> bool:
-        row = await self._database.fetchrow(COLLECTING["is_due"], timedelta(seconds=every_s), timedelta(seconds=retry_s))
+        row = await self._database.fetchrow(GC["is_due"], timedelta(seconds=every_s), timedelta(seconds=retry_s))
         is_due: bool = row["is_due"]
         return is_due
 
     async def begin(self, term: int, terms: GcPolicy) -> datetime:
         async with self._leading(term) as connection:
-            at: datetime = await connection.fetchval(COLLECTING["begin_collection"], _from_terms(terms))
+            at: datetime = await connection.fetchval(GC["begin_collection"], _from_terms(terms))
         return at
 
     @contextlib.asynccontextmanager
     async def holding(
         self, term: int, workspace_ids: Collection[str], compared: StoreComparison
     ) -> AsyncIterator["LockedWorkspaces"]:
-        """These workspaces held in a transaction, so that nothing refers to an archive while it is marked or given up.
+        """Lock these workspaces in a transaction, so that no reference to an archive is added while it is marked or removed.
 
-        Who is gone, or held by somebody else just now, is left out: the next collection comes by again.
+        Workspaces that are gone or locked by others are left out until the next collection.
         """
         async with self._leading(term) as connection:
             ids = [uuid.UUID(one) for one in workspace_ids]
-            rows = await connection.fetch(COLLECTING["hold_workspaces"], ids)
+            rows = await connection.fetch(GC["hold_workspaces"], ids)
             yield LockedWorkspaces([row["id"] for row in rows], compared, connection)
 
     async def going(self, term: int, *, after: str) -> Sequence[str]:
-        """The next ones whose removal has begun and did not come to its end; a deposed leader hears of none."""
+        """The next archives whose removal has begun and is not complete; Deposed when another controller leads."""
         async with self._leading(term) as connection:
-            return [row["key"] for row in await connection.fetch(COLLECTING["going"], after, GOING_AT_ONCE)]
+            return [row["key"] for row in await connection.fetch(GC["going"], after, GOING_AT_ONCE)]
 
     async def forget(self, term: int, keys: Sequence[str]) -> Sequence[int]:
-        """Their objects are gone; the sizes that they had, as far as known."""
+        """Remove the rows of archives whose objects are gone; return their sizes, 0 if unknown."""
         async with self._leading(term) as connection:
-            return [row["size_bytes"] or 0 for row in await connection.fetch(COLLECTING["forget"], list(keys))]
+            return [row["size_bytes"] or 0 for row in await connection.fetch(GC["forget"], list(keys))]
 
     async def end(self, term: int, begun_at: datetime, report: Mapping[str, Any]) -> None:
         async with self._leading(term) as connection:
-            await connection.execute(COLLECTING["end_collection"], begun_at, dict(report))
+            await connection.execute(GC["end_collection"], begun_at, dict(report))
 
     async def skip(self, term: int, report: Mapping[str, Any]) -> None:
         async with self._leading(term) as connection:
-            await connection.execute(COLLECTING["skip_collection"], dict(report))
+            await connection.execute(GC["skip_collection"], dict(report))
 
     @contextlib.asynccontextmanager
     async def _leading(self, term: int) -> AsyncIterator[Any]:
@@ -212,7 +212,7 @@ class GcStore:
 
 
 class LockedWorkspaces:
-    """Workspaces that nobody else changes for the moment."""
+    """Workspaces whose rows are locked."""
 
     def __init__(self, workspace_ids: Sequence[str], compared: StoreComparison, connection: Any) -> None:
         self._workspace_ids = workspace_ids
@@ -220,19 +220,19 @@ class LockedWorkspaces:
         self._connection = connection
 
     async def held(self) -> Sequence[WorkspaceArchives]:
-        """As they are now that they are held: whoever held them before has committed."""
+        """Their state under the lock: earlier transactions have committed."""
         return await _held(self._connection, self._workspace_ids, self._compared)
 
     async def take_in(self, keys: Sequence[str]) -> None:
-        """What was left over under these keys is known from now on, if it still is."""
+        """Add the objects with these keys to the table, if they are still left over."""
         ours = [key for key in _ours(keys) if key.workspace_id in self._workspace_ids]
-        await self._connection.execute(COLLECTING["take_in_left_over"], *_columns(ours))
+        await self._connection.execute(GC["take_in_left_over"], *_columns(ours))
 
     async def write(self, decisions: Sequence[ArchiveDecision]) -> None:
         for action, statement in _STATEMENT_FOR.items():
             keys = [decision.archive.key for decision in decisions if decision.action is action]
             if keys:
-                await self._connection.execute(COLLECTING[statement], keys)
+                await self._connection.execute(GC[statement], keys)
 
 
 _STATEMENT_FOR: Mapping[Action, str] = {
@@ -243,11 +243,11 @@ _STATEMENT_FOR: Mapping[Action, str] = {
 
 
 async def _held(connection: Any, workspace_ids: Sequence[str], compared: StoreComparison) -> list[WorkspaceArchives]:
-    # Archives first: what comes to point at one of them is seen, whenever it came.
+    # Archives first, so that a reference to one of them that is added meanwhile is seen.
     archives: dict[str, list[GcArchive]] = {}
-    for row in await connection.fetch(COLLECTING["archives_of_holders"], workspace_ids):
+    for row in await connection.fetch(GC["archives_of_holders"], workspace_ids):
         archives.setdefault(row["workspace_id"], []).append(_to_stored(row, compared))
-    rows = await connection.fetch(COLLECTING["holders"], workspace_ids)
+    rows = await connection.fetch(GC["holders"], workspace_ids)
     return [WorkspaceArchives(_to_holder(row, compared), tuple(archives.get(row["id"], ())), row["read_at"]) for row in rows]
 
 
@@ -290,7 +290,7 @@ def _from_terms(terms: GcPolicy) -> Mapping[str, float]:
 
 
 def _to_terms(stored: Mapping[str, Any] | None) -> GcPolicy | None:
-    """None also for those that another version wrote, in other words."""
+    """None also for a policy that another version wrote in another format."""
     stored = stored or {}
     try:
         grace, undelete_grace, every = (timedelta(seconds=stored[name]) for name in ("grace_s", "undelete_grace_s", "every_s"))
@@ -300,7 +300,7 @@ def _to_terms(stored: Mapping[str, Any] | None) -> GcPolicy | None:
 
 
 def _ours(keys: Iterable[str]) -> list[ArchiveKey]:
-    """Of these keys, those that a workspace and an operation may have."""
+    """Those keys that consist of a workspace id and an operation id."""
     parsed = map(ArchiveKey.parse, sorted(keys))
     return [key for key in parsed if is_id(key.workspace_id) and is_id(key.op_id)]
 

@@ -1,6 +1,6 @@
-"""Which schema does this code need, and how does a database get there?
+"""Bring a database to the schema that this code needs.
 
-Numbered files, each in one transaction, each applied once; what was applied may never change afterwards.
+The migrations are numbered files. Each is applied once, in one transaction, and must never change afterwards.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ def migrations() -> Sequence[Migration]:
 
 
 async def migrate(url: str, *, wait_s: float = 60) -> Sequence[str]:
-    """Bring the database to the schema of this code; the names of the migrations that were applied now."""
+    """Bring the database to the schema of this code; return the names of the applied migrations."""
     with translate_startup_errors():
         connection = await asyncpg.connect(url)
         try:
@@ -67,7 +67,7 @@ async def migrate(url: str, *, wait_s: float = 60) -> Sequence[str]:
 
 
 async def require_migrated(url: str) -> None:
-    """Refused when the database has not the schema of this code."""
+    """Refused when the database lacks a migration of this code."""
     with translate_startup_errors():
         connection = await asyncpg.connect(url)
         try:
@@ -78,16 +78,17 @@ async def require_migrated(url: str) -> None:
     applied, steps = {row["number"]: row for row in rows}, migrations()
     _refuse_strangers(applied, steps)
     if due := [step.name for step in steps if step.number not in applied]:
-        raise Refused("schema_is_old", f"the database lacks {', '.join(due)}; run `torpor migrate` first")
+        raise Refused("schema_is_old", f"the database lacks {', '.join(due)}. Run `torpor migrate` first")
 
 
 async def _alone(connection: "asyncpg.Connection[asyncpg.Record]", wait_s: float) -> None:
-    """Polled, because a waiter inside pg_advisory_lock is killed as a deadlock during CREATE INDEX CONCURRENTLY."""
+    """Polls, because a session that waits in pg_advisory_lock fails as a deadlock during CREATE INDEX CONCURRENTLY."""
     until = time.monotonic() + wait_s
     while not await connection.fetchval("SELECT pg_try_advisory_lock($1)", MIGRATION_LOCK_ID):
         if time.monotonic() > until:
             raise Unavailable(
-                f"somebody else has been migrating this database for {wait_s:g} s (advisory lock {MIGRATION_LOCK_ID})"
+                f"another process has been migrating this database for {wait_s:g} s (advisory lock {MIGRATION_LOCK_ID});"
+                " try again when it has ended"
             )
         await asyncio.sleep(_POLL_S)
 
@@ -104,7 +105,7 @@ def _refuse_strangers(applied: dict[int, asyncpg.Record], steps: Sequence[Migrat
     for number, row in sorted(applied.items()):
         if number not in known:
             raise Hopeless(
-                f"the database has migration {row['name']}, which this version of Torpor does not know; use a newer Torpor"
+                f"the database has migration {row['name']}, which this version of Torpor does not know. Use a newer Torpor"
             )
         if row["digest"] != known[number].digest:
             raise Hopeless(f"migration {row['name']} was changed after it was applied to this database")

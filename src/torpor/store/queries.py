@@ -1,6 +1,6 @@
-"""Where does the SQL stand, and what is each statement called?
+"""Load the named SQL statements from `queries/*.sql`.
 
-In `queries/*.sql`, one file for each role; a statement begins with `-- name: ...`.
+A file has the name of the module that uses it; a statement begins with `-- name: ...`.
 """
 
 import re
@@ -14,16 +14,16 @@ def named_queries(text: str) -> Mapping[str, str]:
     parts = _NAME.split(text)
     names, bodies = parts[1::2], parts[2::2]
     if len(set(names)) != len(names):
-        raise ValueError(f"a statement is named twice: {sorted(names)}")
+        raise ValueError(f"two statements have the same name: {sorted(names)}")
     return {name: f"-- {name}\n{body.strip()}" for name, body in zip(names, bodies, strict=True)}
 
 
-def _read(role: str) -> Mapping[str, str]:
-    return named_queries((files("torpor.store") / "queries" / f"{role}.sql").read_text(encoding="utf-8"))
+def _read(module: str) -> Mapping[str, str]:
+    return named_queries((files("torpor.store") / "queries" / f"{module}.sql").read_text(encoding="utf-8"))
 
 
-FOR_CONTROLLER = _read("controller_store")
-FOR_SERVICE = _read("service_store")
-PEOPLE = _read("user_store")
+CONTROLLER_STORE = _read("controller_store")
+SERVICE_STORE = _read("service_store")
+USER_STORE = _read("user_store")
 EVENTS = _read("events")
-COLLECTING = _read("gc")
+GC = _read("gc")

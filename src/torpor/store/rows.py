@@ -1,4 +1,4 @@
-"""How does a row become a record, and a record a row?"""
+"""Convert rows to records, and changes to rows."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -26,7 +26,7 @@ log = structlog.get_logger()
 
 
 def to_workspace_or_none(row: Mapping[str, Any]) -> Workspace | None:
-    """One row that this code does not understand (a newer version wrote it, say) must not hide the others."""
+    """None for a row that this code does not understand (a newer version may have written it), so that the others are read."""
     try:
         return to_workspace(row)
     except (KeyError, TypeError, ValueError):
@@ -182,12 +182,12 @@ def from_recovery(archive: Archive | None, *, empty: bool, accept: bool) -> dict
 
 
 def from_change(change: Change) -> dict[str, Any]:
-    """One object of the batch that `persist` takes."""
+    """One object of the batch for `persist`."""
     return {name: _storable(value) for name, value in _from_change(change).items()}
 
 
 def _storable(value: Any) -> Any:
-    """Programs and providers say what they like; PostgreSQL holds neither NUL nor half of a surrogate pair."""
+    """Programs and providers may write any text; PostgreSQL cannot store NUL or half of a surrogate pair."""
     match value:
         case str():
             return value.replace("\0", "\N{REPLACEMENT CHARACTER}").encode(errors="replace").decode()

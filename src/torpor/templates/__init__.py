@@ -1,0 +1,1 @@
+"""The programs that a workspace can run, described as data."""

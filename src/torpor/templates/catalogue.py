@@ -1,7 +1,7 @@
-"""Which programs can a workspace run?
+"""Load the templates: the programs that a workspace can run.
 
-Each is a .toml file beside this one. What stands in braces in a command or in the environment depends on where the program
-runs, and is filled in by the runtime that runs it.
+Each template is a .toml file in this folder. Placeholders in braces in a command or in the environment depend on where the
+program runs; the runtime fills them in.
 """
 
 import re
@@ -19,7 +19,7 @@ from torpor.domain.records import Workspace
 from torpor.ports import CPU_WEIGHT, PLACEHOLDERS, Program
 
 DEFAULT = "terminal"
-# Of all words together: whoever follows a workspace is told of its command with every change.
+# The limit of all arguments together, because every event about a workspace contains its command.
 LONGEST_COMMAND_BYTES = 64 * 1024
 
 
@@ -37,11 +37,11 @@ class Template:
     """A workspace whose programs use the CPU is not stopped."""
     cpu_weight: int = CPU_WEIGHT
     before_sleep: tuple[str, ...] = ()
-    """The command that runs before an automatic stop, as it is: braces in it are no placeholders. Empty: none."""
+    """The command that runs before an automatic stop, without placeholders. Empty: none."""
 
 
 def template(name: str) -> Template:
-    """The template of this name; Refused when there is none."""
+    """The template with this name; raises Refused if there is none."""
     found = templates().get(name)
     if found is None:
         allowed = tuple(templates())
@@ -52,21 +52,23 @@ def template(name: str) -> Template:
 
 
 def program(chosen: Template, command: tuple[str, ...] | None) -> Program:
-    """What a container runs when a workspace of this template was asked for with this command."""
+    """The program that a container runs for a workspace with this template and command."""
     if command and not chosen.takes_command:
         takers = " or ".join(taker.name for taker in templates().values() if taker.takes_command)
         raise Refused(
-            "command_not_taken", f"The template {chosen.name} runs its own program: leave the command out, or choose {takers}."
+            "command_not_taken", f"The template {chosen.name} runs its own program. Leave out the command, or choose {takers}."
         )
     if chosen.takes_command and not command:
         raise Refused("command_required", f"The template {chosen.name} needs a command: a program that listens on $PORT.")
     if command and (not command[0] or any("\0" in word for word in command)):
         raise Refused(
-            "command_invalid", "A command is a program and its arguments: the first is not empty, and none holds a NUL."
+            "command_invalid",
+            "A command is a program and its arguments: the program must not be empty, and none may contain a NUL.",
         )
     if command and sum(len(word.encode("utf-8", "surrogatepass")) for word in command) > LONGEST_COMMAND_BYTES:
         raise Refused(
-            "command_invalid", f"A command has at most {LONGEST_COMMAND_BYTES // 1024} KiB: put what is longer into a file."
+            "command_invalid",
+            f"A command has at most {LONGEST_COMMAND_BYTES // 1024} KiB. Put a longer one into a file and run that.",
         )
     return Program(
         chosen.name,
@@ -80,13 +82,13 @@ def program(chosen: Template, command: tuple[str, ...] | None) -> Program:
 
 @cache
 def templates() -> Mapping[str, Template]:
-    """Every template by its name, read once; the default is the first."""
+    """All templates by name, read once; the default is the first."""
     found = load(Path(__file__).parent)
     return MappingProxyType({DEFAULT: found[DEFAULT], **found})
 
 
 def load(folder: Path) -> Mapping[str, Template]:
-    """Every template in a folder, in the order of their names; Hopeless names the file and the field that is wrong."""
+    """All templates in a folder, sorted by name; raises Hopeless with the file and the wrong field."""
     found = {}
     for path in sorted(folder.glob("*.toml")):
         read = parse(path.name, path.read_text(encoding="utf-8"))
@@ -100,7 +102,7 @@ NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 PINNED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(\[[A-Za-z0-9._,-]+\])?==[A-Za-z0-9.!+]+")
 CPU_WEIGHTS = range(1, 10_001)
-"""Those of cgroup version 2."""
+"""As in cgroup version 2."""
 BRACES = re.compile(r"\{([^{}]*)\}")
 
 
@@ -111,17 +113,17 @@ def parse(file: str, text: str) -> Template:
         raise Hopeless(f"{file}: not TOML: {error}") from error
     for field, value in written.items():
         if field not in FIELDS:
-            raise template_error(file, field, f"unknown, known are {', '.join(FIELDS)}")
+            raise template_error(file, field, f"unknown; the known fields are {', '.join(FIELDS)}")
         if (fault := FIELDS[field](value)) is not None:
             raise template_error(file, field, fault)
     for field in ("name", "title", "description"):
         if field not in written:
             raise template_error(file, field, "missing")
     if f"{written['name']}.toml" != file:
-        raise template_error(file, "name", f"{written['name']!r} is not the name of its file")
+        raise template_error(file, "name", f"{written['name']!r} does not match the name of the file")
     takes_command = written.get("takes_command", False)
     if takes_command is ("command" in written):
-        raise template_error(file, "command", "must not stand beside takes_command = true" if takes_command else "missing")
+        raise template_error(file, "command", "not allowed with takes_command = true" if takes_command else "missing")
     return Template(
         name=written["name"],
         title=written["title"],
@@ -137,7 +139,7 @@ def parse(file: str, text: str) -> Template:
 
 
 def counts_cpu(name: str) -> bool:
-    """Whether the CPU use of a workspace of this template keeps it awake; one of a template that is gone does."""
+    """Whether CPU use keeps a workspace with this template awake; also true if the template no longer exists."""
     found = templates().get(name)
     return found is None or found.cpu_keeps_awake
 
@@ -196,7 +198,7 @@ def weight_fault(value: Any) -> str | None:
 def placeholder_fault(texts: Any) -> str | None:
     unknown = [name for text in texts for name in BRACES.findall(text) if name not in PLACEHOLDERS]
     return (
-        f"unknown placeholder {{{unknown[0]}}}, known are {', '.join(f'{{{name}}}' for name in PLACEHOLDERS)}"
+        f"unknown placeholder {{{unknown[0]}}}; the known ones are {', '.join(f'{{{name}}}' for name in PLACEHOLDERS)}"
         if unknown
         else None
     )
@@ -216,7 +218,7 @@ FIELD_MEANS: Mapping[str, str] = {
     "placeholders",
 }
 
-# What may stand in a file, and what is wrong with a value (None when nothing is).
+# The allowed fields, and the function that returns what is wrong with a value (None if it is valid).
 FIELDS: Mapping[str, Callable[[Any], str | None]] = {
     "name": name_fault,
     "title": sentence_fault,

@@ -1,9 +1,9 @@
-"""A command of the fake runtime. There is no process: it is one of these, and ends with its container.
+"""A command of the fake runtime, without a process. It ends with its container, and is one of these:
 
     echo WORDS      writes the words to standard output
     warn WORDS      writes them to standard error
     cat             copies its input to standard output
-    yes             writes y without end, as fast as it is read
+    yes             writes y endlessly, as fast as it is read
     sleep           waits
     exit CODE       ends with this code
 
@@ -12,30 +12,27 @@ A signal ends it.
 """
 
 import asyncio
-import contextlib
 import signal
 from collections.abc import Callable, Sequence
 
-from torpor.domain.errors import Refused
 from torpor.ports import Output, Stream, TerminalSize
+from torpor.testing.fake_process import FakeProcess
 
 FLOOD = b"y\n" * 1000
 MOST_UNREAD = 1 << 16
-LOOK_S = 0.02
-"""A container of the fake runtime ends without an event."""
 NOT_FOUND = 127
 
 
-class FakeCommand:
+class FakeCommand(FakeProcess):
     """Implements `torpor.ports.RunningCommand`."""
 
+    kind = "command"
+
     def __init__(self, is_running: Callable[[], bool], command: Sequence[str], *, terminal: TerminalSize | None) -> None:
-        self._is_running = is_running
+        super().__init__(is_running)
         self._has_terminal = terminal is not None
-        self._is_flooding = self._is_copying = self._is_closed = False
+        self._is_flooding = self._is_copying = False
         self._unread: list[Output] = []
-        self._exit_code: int | None = None
-        self._changed = asyncio.Event()
         if terminal is not None:
             self._show_size(terminal.columns, terminal.rows)
         match command:
@@ -55,10 +52,6 @@ class FakeCommand:
                 self._end(NOT_FOUND, Stream.STDERR, f"{program}: not found")
             case _:
                 self._exit_code = NOT_FOUND
-
-    @property
-    def _is_over(self) -> bool:
-        return self._exit_code is not None or self._is_closed or not self._is_running()
 
     async def read(self) -> Output | None:
         while not self._unread and not self._is_over:
@@ -95,23 +88,6 @@ class FakeCommand:
         await asyncio.sleep(0)
         if self._has_terminal:
             self._show_size(columns, rows)
-
-    async def exit_code(self) -> int:
-        while not self._is_over:
-            await self._change()
-        if self._exit_code is None:
-            raise Refused("not_running", "the command ended with its workspace's container, or was closed")
-        return self._exit_code
-
-    async def close(self) -> None:
-        self._is_closed = True
-        self._changed.set()
-
-    async def _change(self) -> None:
-        self._changed.clear()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(LOOK_S):
-                await self._changed.wait()
 
     def _end(self, code: int, stream: Stream, line: str) -> None:
         self._show(stream, line)

@@ -1,7 +1,7 @@
-"""What would a runtime be that keeps everything in memory?
+"""A runtime and an archive store that keep everything in memory.
 
-It passes the same contract suite as the real ones, so it may stand in for them in simulations and benchmarks. A home is a
-mapping of names to bytes; jobs are words between it and `FakeArchives`.
+They pass the same contract suites as the real ones, so simulations and benchmarks can use them instead. A home is a mapping of
+names to bytes; a job is a JSON request that `FakeArchives` writes and `FakeRuntime` reads.
 """
 
 import asyncio
@@ -17,7 +17,18 @@ from torpor.domain.busy import Work
 from torpor.domain.disk import Disk
 from torpor.domain.errors import Code, Failed, Refused, Unavailable
 from torpor.domain.names import volume_name
-from torpor.domain.records import ArchiveKey, Marker, Observation, ObservedContainer, ObservedVolume, ProgramExit, Survey
+from torpor.domain.records import (
+    Archive,
+    ArchiveKey,
+    Marker,
+    Observation,
+    ObservedContainer,
+    ObservedVolume,
+    ProgramExit,
+    ProvenArchive,
+    Survey,
+)
+from torpor.domain.usage import Usage
 from torpor.ports import (
     Address,
     Container,
@@ -27,7 +38,6 @@ from torpor.ports import (
     HomeJob,
     ListedArchive,
     Progress,
-    Proven,
     RunningCommand,
     Shell,
     TerminalSize,
@@ -48,7 +58,7 @@ class FakeVolume:
     is_illegible: bool = False
     opened_revision: int = 0
     is_half_made: bool = False
-    """It was made and never marked."""
+    """It was created and never marked."""
 
     @property
     def legible_marker(self) -> Marker | None:
@@ -58,7 +68,7 @@ class FakeVolume:
         return self.legible_marker is not None and self.legible_marker.workspace_id != home.workspace_id
 
     def lose_small_files(self) -> None:
-        """All but the home itself is gone."""
+        """Remove everything except the home."""
         self.marker, self.is_illegible, self.opened_revision, self.is_half_made = None, False, 0, False
 
     def seen(self, home: Home) -> ObservedVolume:
@@ -76,14 +86,14 @@ class FakeVolume:
 class FakeContainer:
     container: Container
     epoch: int
-    """Of whoever started it."""
+    """The epoch of the controller that started it."""
     ready: bool = True
     ended: ProgramExit | None = None
     is_paused: bool = False
 
 
 class FakeLogEntry(NamedTuple):
-    """One effect that changed something: who did what, when."""
+    """One effect that made a change: time, verb, workspace, and the caller's epoch and operation."""
 
     at_s: float
     verb: str
@@ -98,40 +108,42 @@ async def _no_interference(_verb: str, _workspace_id: str) -> None:
 
 @dataclass
 class FakeWorld:
-    """Everything that is there. Tests change it from outside, as fate does."""
+    """The state of the fake runtime and archives. Tests change it directly, to simulate external events."""
 
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
     volumes: dict[Home, FakeVolume] = field(default_factory=dict)
     containers: dict[str, FakeContainer] = field(default_factory=dict)
     archives: dict[str, tuple[Files, str]] = field(default_factory=dict)
     archived: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """Of which (generation, revision) each archive is."""
+    """The (generation, revision) of each archive."""
     archive_store: str | None = None
-    """The identity of the archive store; whoever asks first gives it one."""
+    """The identity of the archive store; the first call creates it."""
     epochs: dict[str, int] = field(default_factory=dict)
-    """The newest epoch that ever asked for something of a workspace; older ones are refused, whatever is there now."""
+    """The newest epoch that was seen for each workspace; older epochs are refused."""
     address: Address | None = None
-    """Where every running container answers."""
+    """The address of every running container."""
     starts_ready: bool = True
     work: dict[str, Work] = field(default_factory=dict)
-    """What the processes of a container are said to do, by workspace."""
+    """The activity that is reported for each workspace's processes."""
+    usage: dict[str, Usage] = field(default_factory=dict)
+    """The CPU time and memory of a container, by workspace."""
     disk: Disk | None = None
-    """On which homes are said to be."""
+    """The disk that is reported for homes."""
     logs: dict[str, list[bytes]] = field(default_factory=dict)
-    """What was added to the log of a workspace's present or last container."""
+    """The lines that were appended to the log of a workspace's current or last container."""
     runtime_out: bool = False
     archives_out: bool = False
     observed_slowly_s: float = 0.0
     effects_s: float = 0.0
-    """How long every effect takes."""
+    """The duration of every effect."""
     interfere: Callable[[str, str], Awaitable[None]] = _no_interference
-    """Awaited before every effect, with its verb and workspace: it may wait, or raise."""
+    """Awaited before every effect, with its verb and workspace. It may wait or raise."""
     done: list[tuple[str, str]] = field(default_factory=list)
-    """(verb, workspace) of every effect that changed something, in order."""
+    """(verb, workspace) of every effect that made a change, in order."""
     log: list[FakeLogEntry] = field(default_factory=list)
-    """The same, with who and when: by it a test proves that nothing was started twice."""
+    """The same effects with time, epoch and operation: tests use it to prove that no workspace was started twice."""
     overtaken: list[FakeLogEntry] = field(default_factory=list)
-    """Effects that came too late and were refused."""
+    """Effects that were refused because of an old epoch."""
     clock: Callable[[], float] = time.monotonic
 
 
@@ -186,7 +198,7 @@ class FakeRuntime:
         await self._enter("mark_volume", home.workspace_id, fence)
         volume = self._volume(home)
         if volume.is_foreign_to(home):
-            raise Failed(Code.VOLUME_NOT_READY, "the volume carries the marker of another workspace")
+            raise Failed(Code.VOLUME_NOT_READY, "the volume has the marker of another workspace")
         if volume.legible_marker != marker:
             volume.marker, volume.is_illegible, volume.is_half_made = marker, False, False
             self._note("mark_volume", home.workspace_id, fence)
@@ -195,9 +207,9 @@ class FakeRuntime:
         await self._enter("run_at_home", home.workspace_id, fence)
         volume = self._volume(home)
         if job.writes and not volume.is_half_made:
-            raise Failed(Code.VOLUME_NOT_READY, "the volume was whole already; nothing may fill it again")
+            raise Failed(Code.VOLUME_NOT_READY, "the volume is already complete and cannot be filled again")
         if not job.writes and volume.legible_marker is None:
-            raise Failed(Code.VOLUME_NOT_READY, "the volume does not carry its marker; it is half-made")
+            raise Failed(Code.VOLUME_NOT_READY, "the volume has no marker; it is incomplete")
         progress(0, None)
         if self._world.archives_out:
             raise Failed(Code.S3_ACCESS_ERROR, "the fake archive store is out")
@@ -221,7 +233,7 @@ class FakeRuntime:
         if archived_revision is not None:
             held = self._world.containers.get(home.workspace_id)
             if self._world.volumes[home].opened_revision > archived_revision or (held is not None and held.ended is None):
-                raise Failed(Code.VOLUME_REOPENED, "somebody has worked in this home since its archive was made")
+                raise Failed(Code.VOLUME_REOPENED, "the home was opened after its archive was written")
         del self._world.volumes[home]
         self._note("ensure_no_volume", home.workspace_id, fence)
 
@@ -236,7 +248,7 @@ class FakeRuntime:
         await self._enter("ensure_running", workspace_id, fence)
         volume = self._volume(container.home)
         if volume.legible_marker is None or volume.legible_marker.generation != container.home.generation:
-            raise Failed(Code.VOLUME_NOT_READY, "the volume does not carry its marker; it is half-made")
+            raise Failed(Code.VOLUME_NOT_READY, "the volume has no marker; it is incomplete")
         held = self._world.containers.get(workspace_id)
         if held is not None and held.ended is None and held.container.home == container.home:
             held.container = replace(held.container, revision=max(held.container.revision, container.revision))
@@ -272,7 +284,7 @@ class FakeRuntime:
             self._world.logs.setdefault(workspace_id, []).extend(lines.splitlines(keepends=True))
 
     def address(self, workspace_id: str, port: int | None = None) -> Address | None:
-        """The same for every port: whoever says where it is knows what answers there."""
+        """The same address for every port: the test that sets it provides the server."""
         held = self._world.containers.get(workspace_id)
         return self._world.address if held is not None and held.ended is None else None
 
@@ -285,16 +297,22 @@ class FakeRuntime:
         return FakeCommand(self._runs_on(workspace_id), command, terminal=terminal)
 
     def _runs_on(self, workspace_id: str) -> Callable[[], bool]:
-        """Whether the container that runs now still does."""
+        """Return a function that tells whether the current container is still running."""
         held = self.require_running(workspace_id)
         return lambda: self._world.containers.get(workspace_id) is held and held.ended is None
 
     async def work(self) -> Mapping[str, Work]:
-        """Its containers hold no process; `FakeWorld.work` says what they do."""
+        """Its containers have no processes; the result comes from `FakeWorld.work`."""
         self._require_provider()
         running = {name: held for name, held in self._world.containers.items() if held.ended is None}
         idle = {name: Work(held.container.program.template, 0.0) for name, held in running.items()}
         return {name: self._world.work.get(name, work) for name, work in idle.items()}
+
+    async def usage(self) -> Mapping[str, Usage]:
+        """Its containers have no processes; `FakeWorld.usage` sets what they use."""
+        self._require_provider()
+        running = [name for name, held in self._world.containers.items() if held.ended is None]
+        return {name: self._world.usage.get(name, Usage(0.0, 0)) for name in running}
 
     async def disk(self) -> Disk | None:
         self._require_provider()
@@ -309,7 +327,7 @@ class FakeRuntime:
         self._world.containers.clear()
 
     async def _enter(self, verb: str, workspace_id: str, fence: Fence) -> None:
-        """Whatever follows happens in one instant, and only while nobody newer has asked."""
+        """Check the fence, wait, and check it again. The caller then makes its change without another await."""
         await asyncio.sleep(0)
         self._require_provider()
         self._admit(verb, workspace_id, fence)
@@ -345,7 +363,7 @@ class FakeRuntime:
 
 
 def _keep(world: FakeWorld, key: str, state: tuple[int, int], files: Files) -> tuple[Files, str]:
-    """Under this key lies the archive of a home in this state; one that lies there already is never written over."""
+    """Store the archive of a home under this key. An existing archive is never replaced."""
     if key in world.archives and world.archived.get(key, state) != state:
         raise Failed(Code.READBACK_MISMATCH, f"read back {key}: it is of {world.archived[key]}, not of {state}")
     world.archived[key] = state
@@ -368,26 +386,21 @@ class FakeArchives:
         order = {"key": str(key), "generation": home.generation, "revision": revision}
         return HomeJob(("fake",), json.dumps(order).encode(), writes=False)
 
-    def proven(self, key: ArchiveKey, result: Mapping[str, object]) -> Proven:
-        return replace(
-            _EMPTY,
-            key=key,
-            manifest_root=str(result["manifest_root"]),
-            size_bytes=int(str(result["size_bytes"])),
-            home_bytes=int(str(result["home_bytes"])),
-            files=int(str(result["files"])),
-        )
+    def proven(self, key: ArchiveKey, home: Home, revision: int, result: Mapping[str, object]) -> ProvenArchive:
+        size_bytes, home_bytes, files = (int(str(result[name])) for name in ("size_bytes", "home_bytes", "files"))
+        archive = Archive(key, home.generation, revision, str(result["manifest_root"]))
+        return ProvenArchive(archive, size_bytes, home_bytes, files)
 
     def unpack_job(self, key: ArchiveKey) -> HomeJob:
         return HomeJob(("fake",), json.dumps({"key": str(key)}).encode(), writes=True)
 
-    async def create_empty(self, key: ArchiveKey, home: Home, revision: int) -> Proven:
+    async def create_empty(self, key: ArchiveKey, home: Home, revision: int) -> ProvenArchive:
         _check(key, home)
         await self._enter("create_empty", key.workspace_id)
         await asyncio.sleep(self._world.effects_s)
         _, root = _keep(self._world, str(key), (home.generation, revision), {})
         self._world.done.append(("create_empty", key.workspace_id))
-        return replace(_EMPTY, key=key, manifest_root=root)
+        return ProvenArchive(Archive(key, home.generation, revision, root), 0, 0, 0)
 
     async def manifest_root(self, key: ArchiveKey) -> str:
         await self._enter("manifest_root", key.workspace_id)
@@ -416,7 +429,7 @@ class FakeArchives:
         if self._world.archives_out:
             raise Unavailable("the fake archive store is out")
         if not self._is_recognised():
-            raise Unavailable("the fake archive store is not the one that it was")
+            raise Unavailable("the fake archive store is not the same as before")
         await self._world.interfere(verb, workspace_id)
 
     def _is_recognised(self) -> bool:
@@ -426,7 +439,4 @@ class FakeArchives:
 
 def _check(key: ArchiveKey, home: Home) -> None:
     if key.workspace_id != home.workspace_id:
-        raise Refused("wrong_workspace", f"an archive of {home.workspace_id} cannot lie under {key}")
-
-
-_EMPTY = Proven(ArchiveKey("", ""), "", 0, 0, 0)
+        raise Refused("wrong_workspace", f"an archive of {home.workspace_id} cannot be stored under {key}")

@@ -1,44 +1,36 @@
-"""What would a shell be that is nothing but words?
+"""A shell of the fake runtime, without a process.
 
-It has a prompt, shows what is typed as a terminal does, and knows these lines:
+It has a prompt, echoes its input like a terminal, and accepts these lines:
 
-    echo WORDS      shows the words
-    stty size       shows its rows and columns
-    yes             shows y without end, as fast as somebody looks, until Ctrl-C
+    echo WORDS      writes the words
+    stty size       writes its rows and columns
+    yes             writes y endlessly, as fast as it is read, until Ctrl-C
     exit [CODE]     ends; so does Ctrl-D
 
-Any other is not found. It ends with its container, as any shell does.
+Any other command is not found. It ends with its container.
 """
 
 import asyncio
-import contextlib
 from collections.abc import Callable
 
-from torpor.domain.errors import Refused
+from torpor.testing.fake_process import FakeProcess
 
 PROMPT = b"$ "
 FLOOD = b"y\r\n" * 1000
 CTRL_C, CTRL_D = 3, 4
-LOOK_S = 0.02
-"""A container that is nothing but words ends without telling anybody."""
 
 
-class FakeShell:
+class FakeShell(FakeProcess):
     """Implements `torpor.ports.Shell`."""
 
+    kind = "shell"
+
     def __init__(self, is_running: Callable[[], bool], *, columns: int, rows: int) -> None:
-        self._is_running = is_running
+        super().__init__(is_running)
         self._columns, self._rows = columns, rows
         self._line = bytearray()
         self._shown = bytearray(PROMPT)
         self._is_flooding = False
-        self._is_hung_up = False
-        self._exit_code: int | None = None
-        self._changed = asyncio.Event()
-
-    @property
-    def _is_over(self) -> bool:
-        return self._exit_code is not None or self._is_hung_up or not self._is_running()
 
     async def read(self) -> bytes:
         while not self._shown and not self._is_over:
@@ -60,23 +52,6 @@ class FakeShell:
     async def resize(self, *, columns: int, rows: int) -> None:
         await asyncio.sleep(0)
         self._columns, self._rows = columns, rows
-
-    async def exit_code(self) -> int:
-        while not self._is_over:
-            await self._change()
-        if self._exit_code is None:
-            raise Refused("not_running", "the shell ended with its workspace's container, or was hung up")
-        return self._exit_code
-
-    async def close(self) -> None:
-        self._is_hung_up = True
-        self._changed.set()
-
-    async def _change(self) -> None:
-        self._changed.clear()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(LOOK_S):
-                await self._changed.wait()
 
     def _type(self, byte: int) -> None:
         if byte == CTRL_C:

@@ -1,4 +1,4 @@
-"""Is the command before an automatic stop set, shown and taken back as it was typed?"""
+"""The command before an automatic stop is set, shown and removed as it was typed."""
 
 from typing import Any
 
@@ -31,19 +31,19 @@ def test_it_is_changed(torpor: Torpor, api: ScriptedApi, words: tuple[str, ...],
 def test_it_is_shown(torpor: Torpor, api: ScriptedApi) -> None:
     api.answer("GET /workspaces/demo", workspace(before_sleep=STASH))
     assert torpor("before-sleep", "demo").text == (
-        "demo: before an automatic stop, this is run: sh -c 'cd project && git stash'\n"
+        "demo: before an automatic stop, this runs: sh -c 'cd project && git stash'\n"
     )
     assert torpor("before-sleep", "demo", "--json").json["before_sleep"] == STASH
     assert "runs sh -c 'cd project && git stash'" in torpor("show", "demo").text
     api.answer("GET /workspaces/demo", workspace(before_sleep=[]))
-    assert torpor("before-sleep", "demo").text == "demo: nothing is run before a stop\n"
+    assert torpor("before-sleep", "demo").text == "demo: nothing runs before an automatic stop\n"
     api.answer("GET /workspaces/demo", workspace(before_sleep=None))
-    assert "what the template terminal says" in torpor("before-sleep", "demo").text
+    assert "the command of the template terminal runs" in torpor("before-sleep", "demo").text
 
 
 def test_while_it_runs_show_says_so(torpor: Torpor, api: ScriptedApi) -> None:
     api.answer("GET /workspaces/demo", workspace(operation="STOPPING", before_sleep=STASH, runs_before_sleep=True))
-    assert "STOPPING: its before_sleep command runs" in torpor("show", "demo").text
+    assert "the before_sleep command runs" in torpor("show", "demo").text
 
 
 @pytest.mark.parametrize("words", [("--off", "--default"), ("--off", "--", "true"), ("--default", "--", "true")])

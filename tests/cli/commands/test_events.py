@@ -1,4 +1,4 @@
-"""Does `torpor events` tell each change on a line of its own, and go on where it was when the connection is lost?"""
+"""`torpor events` prints one line per event, and continues where it was after a lost connection."""
 
 import json
 import os
@@ -7,14 +7,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.cli.conftest import Torpor
-from tests.cli.records import AT, error, workspace
-from tests.support.scripted_api import ScriptedApi, ScriptedResponse
-from torpor.cli.commands import events as events_module
+from tests.cli.records import error, event, workspace
+from tests.support.scripted_api import ScriptedApi, ScriptedResponse, stream
+from torpor.cli import event_stream
 from torpor.cli.output.wording import event_line
 
 ID = workspace()["id"]
@@ -22,19 +21,9 @@ ID = workspace()["id"]
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(events_module, "FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr(event_stream, "FIRST_PAUSE_S", 0.01)
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()
-
-
-def event(event_id: int, kind: str = "state_changed", **changes: Any) -> dict[str, Any]:
-    told = None if kind in ("heartbeat", "reset") else workspace(**changes)
-    return {"id": event_id, "event": kind, "at": AT if told else None, "workspace": told}
-
-
-def stream(*events: dict[str, Any], tail: bytes = b"") -> ScriptedResponse:
-    frames = [f"id: {one['id']}\nevent: {one['event']}\ndata: {json.dumps(one)}\n\n".encode() for one in events]
-    return ScriptedResponse(200, b"".join(frames) + tail, "text/event-stream")
 
 
 def refusal(status: int, code: str) -> ScriptedResponse:
@@ -53,10 +42,10 @@ def test_one_line_an_event_and_on_where_it_was(torpor: Torpor, api: ScriptedApi)
     busy = refusal(429, "too_many_streams")
     api.answer(f"GET /workspaces/{ID}/events", away, busy, stream(failed), refusal(404, "not_found"))
     ended = torpor("events", "demo", "--since", "5")
-    assert ended.code == 1, "it is gone"
+    assert ended.code == 1, "the workspace no longer exists"
     assert ended.text.splitlines() == [
-        "2026-03-01 12:00:00  demo: ARCHIVED, RESTORING 40 %",
-        "2026-03-01 12:00:00  demo: ERROR (RetryExceeded: two\\x1b[1mlines)",
+        "2026-03-01 12:00:00  demo: Restoring 40 %",
+        "2026-03-01 12:00:00  demo: Error (RetryExceeded: two\\x1b[1mlines)",
     ]
     assert [asked.target for asked in api.asked] == [
         "/workspaces/demo/events?last_event_id=5",
@@ -76,7 +65,9 @@ def test_everything_in_json_is_a_line_each(torpor: Torpor, api: ScriptedApi) -> 
 
 
 def test_a_reset_says_what_it_is() -> None:
-    assert event_line(event(0, "reset"), str) == "-  what was missed is not kept any more; this is how it stands"
+    assert (
+        event_line(event(0, "reset"), str) == "-  some events were missed and are no longer stored; the current status follows"
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""`torpor exec`: a command there as if it ran here. The real command and the real API; a real machine where that matters."""
+"""`torpor exec` with the real API, and with a real machine where that matters."""
 
 import asyncio
 import contextlib
@@ -101,7 +101,7 @@ async def test_a_reader_that_leaves_ends_it(here: LiveApi, url: str) -> None:
 async def test_it_wakes_unless_it_must_not(here: LiveApi, url: str) -> None:
     await falls_asleep(here)
     code, _, err = await ended(here, url, "nb", "--no-wake", "--", "echo")
-    assert (code, b"`torpor start nb --wait` wakes it" in err) == (1, True)
+    assert (code, b"`torpor start nb --wait` starts it" in err) == (1, True)
     async with started(here, url, "nb", "--", "echo", "awake") as process:
         await wakes_up(here)
         async with asyncio.timeout(PATIENCE_S):
@@ -118,7 +118,7 @@ async def test_a_container_that_ends_is_told(here: LiveApi, url: str) -> None:
         async with asyncio.timeout(PATIENCE_S):
             _, err = await process.communicate()
     assert process.returncode == 6
-    assert b"the command in nb was cut off: the command ended with its workspace's container" in err
+    assert b"the command in nb was interrupted: the command ended because the workspace's container ended" in err
 
 
 async def test_a_terminal_there_is_the_one_here(here: LiveApi) -> None:

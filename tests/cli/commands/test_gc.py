@@ -1,4 +1,4 @@
-"""Does `torpor gc` ask the right thing, and say what it heard?"""
+"""`torpor gc` sends the right request and prints the response."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ ITEM = {
     "workspace_id": "ws",
     "size_bytes": 2048,
     "why": "superseded",
-    "means": "its workspace has enough newer ones",
+    "means": "its workspace has enough newer archives",
     "action": "remove",
     "orphan_since": None,
     "goes_at": "2026-03-01T12:00:00Z",
@@ -61,10 +61,10 @@ def test_a_dry_run_only_looks(torpor: Torpor, api: ScriptedApi) -> None:
     for told in (
         "ws/op",
         "2.0 KiB",
-        "its workspace has enough newer ones",
+        "its workspace has enough newer archives",
         "and 5 more",
         "5 (4 pointed at, 1 in error)",
-        "1 archive is in the database that the store does not have:",
+        "1 archive is in the database but not in the store:",
         "ws/lost",
     ):
         assert told in ended.text
@@ -79,15 +79,15 @@ def test_a_collection_is_waited_for(torpor: Torpor, api: ScriptedApi) -> None:
     assert ended.code == 0
     for told in (
         "3 (4.0 KiB)",
-        "1 archive is in the store that an operation left behind",
+        "1 archive is in the store, left behind by an operation",
         "ws/left",
-        "ws/stuck could not be collected: locked",
+        "ws/stuck could not be removed: locked",
         "2 archives are in the store",
         "and 1 more",
     ):
         assert told in ended.text
     assert "99" not in ended.text
-    assert "collecting archives that nobody needs (waiting for it at most 600 s)" in ended.said
+    assert "removing archives that are no longer needed (waiting at most 600 s)" in ended.said
     assert torpor("gc", "--json").json == REPORT
 
 
@@ -97,7 +97,7 @@ def test_a_skipped_collection_says_why(torpor: Torpor, api: ScriptedApi) -> None
     api.answer("GET /gc/report", {**NEVER, "report": before, "skipped": {**REPORT, "skipped": "the store is out"}})
     ended = torpor("gc")
     assert ended.code == 1
-    assert "the collection did not come to its end: the store is out" in ended.said
+    assert "the collection did not finish: the store is out" in ended.said
 
 
 def test_nobody_is_waited_for_longer_than_said(torpor: Torpor, api: ScriptedApi) -> None:
@@ -105,12 +105,12 @@ def test_nobody_is_waited_for_longer_than_said(torpor: Torpor, api: ScriptedApi)
     api.answer("GET /gc/report", NEVER)
     ended = torpor("gc", "--timeout", "0.1")
     assert ended.code == 5
-    assert "no collection had come to its end after 0.1 s" in ended.said
+    assert "no collection finished within 0.1 s" in ended.said
 
 
 def test_a_dry_run_says_that_a_collection_would_touch_nothing(torpor: Torpor, api: ScriptedApi) -> None:
     api.answer("GET /gc", {**PREVIEW, "would_skip": "5 of 9 archives are missing in the store"})
-    assert "would touch nothing just now: 5 of 9 archives are missing" in torpor("gc", "--dry-run").text
+    assert "would change nothing now: 5 of 9 archives are missing" in torpor("gc", "--dry-run").text
 
 
 def test_who_is_no_administrator_hears_so(torpor: Torpor, api: ScriptedApi) -> None:

@@ -1,4 +1,4 @@
-"""Is a hold asked for, listed and ended as it was said?"""
+"""Holds are requested, listed and ended with the given values."""
 
 from typing import Any
 
@@ -37,18 +37,18 @@ def test_holds_are_listed(torpor: Torpor, api: ScriptedApi) -> None:
     assert "a long build" in listed
     assert torpor("hold", "demo", "--json").json == {"items": [LEASE]}
     api.answer("GET /workspaces/demo/leases", {"items": []})
-    assert torpor("hold", "demo").text == "Nobody holds it awake.\n"
+    assert torpor("hold", "demo").text == "Nothing keeps this workspace awake.\n"
 
 
 def test_holds_are_ended(torpor: Torpor, api: ScriptedApi) -> None:
     api.answer("DELETE /workspaces/demo/leases", b"", status=204)
     api.answer("DELETE /workspaces/demo/leases/a%2Fb", b"", status=204)
     api.answer("GET /workspaces/demo/leases", {"items": []})
-    assert torpor("hold", "demo", "--end", "all").text == "demo is no longer held awake\n"
-    assert torpor("hold", "demo", "--end", "a/b").text == "demo is no longer held awake by a/b\n"
+    assert torpor("hold", "demo", "--end", "all").text == "nothing keeps demo awake any more\n"
+    assert torpor("hold", "demo", "--end", "a/b").text == "a/b no longer keeps demo awake\n"
     assert torpor("hold", "demo", "--end", "all", "--json").json == {"items": []}
     api.answer("GET /workspaces/demo/leases", {"items": [LEASE]})
-    assert "it still is by others" in torpor("hold", "demo", "--end", "all").text
+    assert "others still do" in torpor("hold", "demo", "--end", "all").text
     assert [asked.target for asked in api.asked if asked.method == "DELETE"] == [
         "/workspaces/demo/leases",
         "/workspaces/demo/leases/a%2Fb",

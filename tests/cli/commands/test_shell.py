@@ -1,4 +1,4 @@
-"""Is a terminal here a terminal there, and is it given back however that ends? A real pty, the real command, the real API."""
+"""`torpor shell`: a terminal in a workspace, and the own terminal restored. A real pty, the real command, the real API."""
 
 import asyncio
 import contextlib
@@ -54,7 +54,7 @@ async def test_a_terminal_there_is_the_one_here(here: LiveApi, url: str) -> None
         await until(has_resized, within_s=PATIENCE_S, every_s=0.05)
         seat.type(b"echo and then\r")
         await seat.until(b"\r\nand then")
-        # It is theirs, and does not end us.
+        # Ctrl-C goes to the program in the workspace, and does not end the command.
         seat.type(b"yes\r")
         await seat.until(b"y\r\ny\r\n")
         seat.type(b"\x03")
@@ -108,7 +108,7 @@ async def test_somebody_who_is_signed_out_is_told_and_has_their_terminal_back(he
         await seat.until(b"$ ")
         await here.accounts.revoke(ada.caller, token.id)
         assert await seat.ended() == 6
-        await seat.until(b"the terminal in nb was closed: you are not signed in any more")
+        await seat.until(b"the terminal in nb was closed: you are no longer signed in")
         assert seat.is_as_before
 
 
@@ -129,7 +129,7 @@ async def test_it_goes_on_after_it_was_stopped(here: LiveApi, url: str) -> None:
     async with TerminalUser(environment(here, url), "shell", "nb") as seat:
         await seat.until(b"$ ")
         seat.process.send_signal(signal.SIGSTOP)
-        # As the shell does from which it was stopped.
+        # As the shell does that stopped the command.
         termios.tcsetattr(seat.theirs, termios.TCSANOW, seat.before)
         seat.process.send_signal(signal.SIGCONT)
         await until(lambda: seat.is_raw, within_s=PATIENCE_S)
@@ -167,5 +167,5 @@ async def test_where_nothing_runs_it_says_what_to_do(here: LiveApi, url: str) ->
     await here.create("asleep")
     async with TerminalUser(environment(here, url), "shell", "asleep", "--no-wake") as seat:
         assert await seat.ended() == 1
-        await seat.until(b"`torpor start asleep --wait` wakes it")
+        await seat.until(b"`torpor start asleep --wait` starts it")
         assert seat.is_as_before

@@ -1,4 +1,4 @@
-"""Do the commands about people do what they say, against the real API?"""
+"""The commands for users, tokens, sessions, shares and the audit log, against the real API."""
 
 import json
 from collections.abc import AsyncIterator
@@ -41,7 +41,7 @@ async def test_signing_in_stores_a_token_and_signing_out_revokes_it(torpor: Real
     [token] = (await torpor.ok("tokens", "--json")).json["items"]
     assert token["id"] == login["token_id"]
     assert "admin" not in token["scopes"]
-    # The session by which the token was made is over.
+    # The session that created the token has ended.
     assert (await torpor.ok("sessions", "list", "--json")).json == {"items": []}
 
     assert (await torpor.ok("logout", "--json")).json == {"url": torpor.url, "username": "eve", "revoked": True}
@@ -98,11 +98,11 @@ async def test_tokens_are_made_shown_once_and_revoked(torpor: Real) -> None:
     await torpor.ok("tokens", "revoke", token_id, by="ada")
     gone = await torpor("list")
     assert gone.code == 1
-    assert "`torpor login URL` signs in" in gone.said
+    assert "sign in with `torpor login URL`" in gone.said
 
 
 async def test_users_are_made_changed_and_signed_out(torpor: Real) -> None:
-    # Somebody who can sign in must remain, or the last one could not be shut out.
+    # An administrator with a password must remain, or the server refuses to deactivate the last one.
     await torpor.ok("users", "change", "root", "--password", by="root", stdin=f"{PASSWORD}\n")
     made = await torpor.ok("users", "create", "eve", "--max-running", "3", "--json", by="root", stdin=f"{PASSWORD}\n")
     assert (made.json["username"], made.json["is_admin"], made.json["max_running"]) == ("eve", False, 3)
@@ -139,7 +139,7 @@ async def test_a_new_password_is_the_one_that_counts(torpor: Real) -> None:
 async def test_sessions_are_listed_and_ended(torpor: Real) -> None:
     caller = torpor.here.people["ada"].caller
     await torpor.ok("users", "change", "ada", "--password", by="root", stdin=f"{PASSWORD}\n")
-    # A new password has ended her tokens.
+    # A new password revokes all tokens of the user.
     await torpor.ok("login", torpor.url, "--username", "ada", stdin=f"{PASSWORD}\n")
     for number in range(3):
         await torpor.here.accounts.sign_in("ada", PASSWORD, came_from=f"192.0.2.{number}", user_agent="Firefox")
@@ -156,7 +156,7 @@ async def test_sessions_are_listed_and_ended(torpor: Real) -> None:
 async def test_what_is_shared_is_there_for_others_until_it_is_not(torpor: Real) -> None:
     await torpor.here.create("demo")
     assert (await torpor("show", "demo", by="bob")).code == 1
-    assert (await torpor.ok("shares", "demo", by="ada")).text.startswith("demo is shared with nobody")
+    assert (await torpor.ok("shares", "demo", by="ada")).text.startswith("demo is not shared")
     await torpor.ok("share", "demo", "bob", by="ada")
     refused = await torpor("stop", "demo", by="bob")
     assert refused.code == 1

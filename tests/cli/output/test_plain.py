@@ -1,4 +1,4 @@
-"""Is what is drawn aligned as plain text, and does it fit where there is little room?"""
+"""Plain text is aligned, and tables fit into narrow terminals."""
 
 from rich.console import Console
 
@@ -8,10 +8,10 @@ from torpor.cli.output import render, render_users
 from torpor.cli.output.colours import coloured
 from torpor.cli.output.plain import cells, fit_to_width, natural_width, to_text
 from torpor.cli.output.render_users import Record
-from torpor.cli.output.shapes import Column, Drawn, Group, Table, facts, line, table, text
+from torpor.cli.output.shapes import Column, Group, Renderable, Table, facts, line, table, text
 
 
-def drawn_at_a_terminal(drawn: Drawn, width: int, **how: object) -> str:
+def drawn_at_a_terminal(drawn: Renderable, width: int, **how: object) -> str:
     console = Console(width=width, force_terminal=True, markup=False, highlight=False, emoji=False, **how)  # type: ignore[arg-type]
     with console.capture() as captured:
         console.print(coloured(drawn, width))
@@ -61,14 +61,14 @@ def test_columns_go_where_there_is_no_room_and_the_most_important_stay() -> None
     widths = [natural_width(fit_to_width(whole, width)) for width in range(natural_width(whole), 0, -1)]
     assert widths == sorted(widths, reverse=True)
     names = [column.name for column in fit_to_width(whole, 1).columns]
-    assert names == ["NAME", "PHASE", "UNDER WAY"]
+    assert names == ["NAME", "STATUS", "DETAIL"]
     shown = drawn_at_a_terminal(whole, 80, color_system=None).splitlines()
     assert len(shown) == 2
     assert max(map(len, shown)) <= 80
 
 
-def words_of(drawn: Drawn) -> str:
-    """Of the first line below the names of the columns."""
+def words_of(drawn: Renderable) -> str:
+    """The words of the first row."""
     return " ".join(to_text(drawn).splitlines()[1].split())
 
 

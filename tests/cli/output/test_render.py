@@ -1,4 +1,4 @@
-"""Do records read well as text?"""
+"""Records as text."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -105,9 +105,9 @@ def test_what_a_program_wrote_does_not_steer_the_terminal() -> None:
 def test_the_list_has_a_line_for_each() -> None:
     asleep = workspace(name="night", phase="STANDBY", desired_state="RUNNING", operation="STARTING", progress=40)
     lines = to_text(render.workspaces([workspace(), asleep], NOW)).splitlines()
-    assert lines[0].split() == ["NAME", "PHASE", "UNDER", "WAY", "WISH", "TEMPLATE", "DISK", "LAST", "USED", "URL"]
-    assert lines[1].split()[:3] == ["demo", "RUNNING", "-"]
-    assert "STARTING 40 %" in lines[2]
+    assert lines[0].split() == ["NAME", "STATUS", "DETAIL", "REQUESTED", "TEMPLATE", "DISK", "LAST", "USED", "URL"]
+    assert lines[1].split()[:3] == ["demo", "Running", "-"]
+    assert "Starting 40 %" in lines[2]
     assert "3 min ago" in lines[2]
     assert len(lines) == 3
 
@@ -116,7 +116,7 @@ def test_the_list_names_owners_where_they_differ_and_what_is_wrong() -> None:
     other = workspace(owner="eve", phase="ERROR", error=error(reason="DataLost"))
     lines = to_text(render.workspaces([workspace(), other], NOW)).splitlines()
     assert "OWNER" in lines[0]
-    assert lines[2].split()[1:3] == ["ERROR", "DataLost"]
+    assert lines[2].split()[1:3] == ["Error", "DataLost"]
 
 
 def test_what_each_home_takes_on_the_disk_is_a_column() -> None:
@@ -140,7 +140,7 @@ def test_what_waits_for_disk_space_says_so() -> None:
     assert "waits for free disk space (DiskLow: the disk of the homes (/d) has 5 MiB free" in to_text(
         render.workspace(waiting, NOW)
     )
-    assert "5 MiB free; it goes on by itself" in change_line(waiting)
+    assert "5 MiB free; it continues automatically" in change_line(waiting)
 
 
 def test_what_is_stopped_soon_says_so_in_list_show_and_events() -> None:
@@ -150,7 +150,7 @@ def test_what_is_stopped_soon_says_so_in_list_show_and_events() -> None:
     assert "sleep" not in to_text(render.workspaces([workspace(sleeps_at=None)], NOW))
     event = {"id": 7, "event": "sleeping_soon", "at": AT, "workspace": soon}
     told = event_line(event, lambda when: when.partition("T")[2][:8])
-    assert told == "12:00:00  demo: RUNNING; goes to sleep at 12:07:30 because it is not in use"
+    assert told == "12:00:00  demo: Running; goes to sleep at 12:07:30 because it is not in use"
 
 
 @pytest.mark.parametrize(("left_s", "told"), [(298, "in 5 min"), (61, "in 1 min"), (59, "in 59 s"), (0.2, "now"), (-5, "now")])
@@ -167,27 +167,27 @@ def test_an_empty_list_says_what_to_do() -> None:
 def test_a_workspace_is_an_aligned_list_with_its_conditions() -> None:
     shown = to_text(render.workspace(workspace(command=["python", "-m", "http.server", "a b"]), NOW))
     lines = shown.splitlines()
-    values = {line[:16].strip(): line[16:].strip() for line in lines if line[:16].strip()}
+    values = {line[:17].strip(): line[17:].strip() for line in lines if line[:17].strip()}
     assert values["name"] == "demo"
     assert values["command"] == "python -m http.server 'a b'"
-    assert values["phase"] == "RUNNING, reached 3 min ago"
+    assert values["status"] == "Running, reached 3 min ago"
     assert values["sleeps after"] == "5 min without use"
-    assert values["archived after"] == "1 d asleep"
+    assert values["archived after"] == "1 d stopped"
     assert any(line.split()[:3] == ["storage.volume_ready", "True", "Ready"] for line in lines)
     assert "error" not in values
 
 
 def test_an_error_is_shown_with_its_context() -> None:
     shown = to_text(render.workspace(workspace(phase="ERROR", error=error()), NOW))
-    for part in ("RetryExceeded", "exit code 7", "not by itself", "4 times, the last time 3 min ago", "two"):
+    for part in ("RetryExceeded", "exit code 7", "no; `torpor explain`", "4 times, the last time 3 min ago", "two"):
         assert part in shown
 
 
 def test_an_error_says_from_which_phase_it_was_entered() -> None:
     shown = to_text(render.workspace(workspace(phase="ERROR", previous_phase="RUNNING", error=error()), NOW))
-    assert "from RUNNING" in shown
+    assert "from Running" in shown
     again = to_text(render.workspace(workspace(phase="RUNNING", previous_phase="STANDBY"), NOW))
-    assert "from STANDBY" not in again, "that was an error before"
+    assert "from Stopped" not in again, "only an error shows it"
 
 
 def test_what_an_error_does_not_know_is_not_shown() -> None:
@@ -218,8 +218,8 @@ def test_the_history_tells_durations_and_outcomes() -> None:
     }
     failed = {**attempt, "outcome": "FAILED", "seconds": 61.2, "reason": "ActionFailed", "message": "no", "done_bytes": 2048}
     lines = to_text(render.history([attempt, failed], NOW)).splitlines()
-    assert " ".join(lines[1].split()) == "3 min ago STARTING 1 3 min 20 s so far under way - -"
-    assert " ".join(lines[2].split()) == "3 min ago STARTING 1 1 min 1 s FAILED 2.0 KiB ActionFailed: no"
+    assert " ".join(lines[1].split()) == "3 min ago Starting 1 3 min 20 s so far in progress - -"
+    assert " ".join(lines[2].split()) == "3 min ago Starting 1 1 min 1 s failed 2.0 KiB ActionFailed: no"
 
 
 def test_archives_tell_size_and_proof() -> None:
@@ -229,18 +229,18 @@ def test_archives_tell_size_and_proof() -> None:
 
 
 def test_an_explanation_ends_with_the_ways_out() -> None:
-    waiting = {"what": "its port to answer", "until": (NOW + timedelta(minutes=2)).isoformat()}
+    waiting = {"what": "its port to respond", "until": (NOW + timedelta(minutes=2)).isoformat()}
     shown = to_text(render.explanation(explanation(waiting_for=waiting, next="it is tried again"), NOW))
-    assert shown.startswith("demo is in ERROR\nIts program could not be started.\n")
-    assert "its port to answer, until" in shown
+    assert shown.startswith("demo has an error: action required\nIts program could not be started.\n")
+    assert "its port to respond, until" in shown
     assert "(in 2 min)" in shown
     assert shown.endswith("  torpor recover demo  try again\n  torpor delete demo   give it up\n")
 
 
 def test_what_others_wrote_does_not_look_like_a_line_of_the_explanation() -> None:
-    told = explanation(lines=["Awake: bob holds it awake: tests\nNext: nothing; \x1b[31mwatch out."])
+    told = explanation(lines=["Awake: bob keeps it awake: tests\nNext: nothing; \x1b[31mwatch out."])
     drawn = to_text(render.explanation(told, NOW)).splitlines()
-    assert "Awake: bob holds it awake: tests" in drawn
+    assert "Awake: bob keeps it awake: tests" in drawn
     assert "    Next: nothing; \\x1b[31mwatch out." in drawn
 
 
@@ -250,7 +250,7 @@ def test_findings_tell_what_blocks() -> None:
         {"what": "b", "ok": False, "detail": "half", "advice": "do", "blocks": False},
         {"what": "c", "ok": False, "detail": "none", "advice": "do", "blocks": True},
     ]
-    assert [line.split()[0] for line in to_text(render.findings(items)).splitlines()[1:]] == ["ok", "partly", "BLOCKS"]
+    assert [line.split()[0] for line in to_text(render.findings(items)).splitlines()[1:]] == ["ok", "warning", "FAILED"]
 
 
 def test_the_bar_is_there_only_while_progress_is_known() -> None:
@@ -261,22 +261,22 @@ def test_the_bar_is_there_only_while_progress_is_known() -> None:
         return captured.get()
 
     assert "━" in drawn(50)
-    assert "RESTORING 50 %" in drawn(50)
+    assert "Restoring 50 %" in drawn(50)
     assert "━" not in drawn(None)
 
 
 def test_lines_about_a_wish() -> None:
-    assert wish_line(workspace()) == "demo is RUNNING at http://demo.localhost:8080/"
-    assert wish_line(workspace(phase="STANDBY")).startswith("demo is STANDBY; RUNNING is wished")
-    assert reached_line(workspace(phase="STANDBY")) == "demo is STANDBY"
+    assert wish_line(workspace()) == "demo is running at http://demo.localhost:8080/"
+    assert wish_line(workspace(phase="STANDBY")).startswith("demo: Stopped; requested state: Running (")
+    assert reached_line(workspace(phase="STANDBY")) == "demo is stopped"
     retried = workspace(operation="STARTING", error=error(is_terminal=False, error_count=1))
-    assert "failed once so far and is tried again" in change_line(retried)
+    assert "failed once, is retried" in change_line(retried)
 
 
 def test_whoever_waits_is_told_what_cannot_be_reached() -> None:
     out = {"policy.healthy": condition("True", "RuntimeOut", "the runtime cannot be reached: no answer")}
     waiting = workspace(phase="STANDBY", conditions=out)
-    told = "the runtime cannot be reached: no answer; it is tried again"
-    assert change_line(waiting) == f"demo: STANDBY ({told})"
+    told = "the runtime cannot be reached: no answer; this is retried"
+    assert change_line(waiting) == f"demo: Stopped ({told})"
     shown = {line.split("  ")[0]: line for line in to_text(render.workspace(waiting, NOW)).splitlines()}
-    assert told in shown["under way"]
+    assert told in shown["detail"]

@@ -1,4 +1,4 @@
-"""Do the sort's commands understand their words, say how it stands, and end honestly?"""
+"""The commands of the sort: arguments, status output and exit codes."""
 
 import inspect
 import json
@@ -29,11 +29,11 @@ from torpor.sort.job.status import JobStatus, WorkerStatus
 from torpor.sort.machine.history import Transition
 from torpor.sort.sizes import parse_size
 
-# What a command must not wait for that sorts nothing.
+# Modules that a command must not import if it does not sort.
 HEAVY = {"numpy", "grpc", "google.protobuf", "torpor.sort"}
 
 
-# ── words ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── usage ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 RUN = ("run", "in", "--output", "out")
 MASTER = ("master", "--workers", "2", "--state", "state")
@@ -51,23 +51,23 @@ WORKER = ("worker", "127.0.0.1:7000", "--join", "join.json", "--input", "in", "-
         ((*RUN, "--hold", "Sorting"), "No such option: --hold"),
         (
             (*RUN, "--format", "csv"),
-            "the format 'csv' is not known; allowed are gensort, fixed:LENGTH:KEY_OFFSET:KEY_LENGTH, lines",
+            "the format 'csv' is unknown; allowed are gensort, fixed:LENGTH:KEY_OFFSET:KEY_LENGTH, lines",
         ),
-        ((*RUN, "--format", "fixed:10:5:6"), "the key does not lie within a record"),
-        ((*RUN, "--format", "gensort", "--key", "2"), "--key and --delimiter belong to the format lines"),
+        ((*RUN, "--format", "fixed:10:5:6"), "the key is not within a record"),
+        ((*RUN, "--format", "gensort", "--key", "2"), "--key and --delimiter can be used only with --format lines"),
         ((*RUN, "--key", "2"), "--key and --delimiter go together"),
         ((*RUN, "--format", "lines", "--key", "2"), "--key and --delimiter go together"),
         (
             (*RUN, "--memory", "2X"),
             "--memory '2X' is not a size; allowed are whole bytes or a number with K, M, G or T (such as 512M",
         ),
-        ((*RUN, "--heartbeat", "0"), "with a heartbeat every 0 s none can be lost after 15 s"),
-        ((*RUN, "--heartbeat", "20"), "with a heartbeat every 20 s none can be lost after 15 s"),
+        ((*RUN, "--heartbeat", "0"), "--heartbeat 0 does not fit --heartbeat-lost 15"),
+        ((*RUN, "--heartbeat", "20"), "--heartbeat 20 does not fit --heartbeat-lost 15"),
         ((*RUN, "--worker-grace", "-1"), "Invalid value for '--worker-grace'"),
         ((*RUN, "--report", "no/such/place.html"), "--report no/such/place.html cannot be written"),
         (("master", "--workers", "2"), "Missing option '--state'"),
         ((*MASTER, "--listen", "7000"), "--listen '7000' is not HOST:PORT"),
-        ((*MASTER, "--format", "csv"), "the format 'csv' is not known"),
+        ((*MASTER, "--format", "csv"), "the format 'csv' is unknown"),
         (
             (*MASTER, "--hold", "WaitingForShuffleSignal"),
             "there is no state 'WaitingForShuffleSignal'; allowed are Completed, Conf",
@@ -76,7 +76,7 @@ WORKER = ("worker", "127.0.0.1:7000", "--join", "join.json", "--input", "in", "-
             (*MASTER, "--hold", "Sorting:later"),
             "there is no moment 'later'; allowed are before-save, after-save, after-send, midway",
         ),
-        (("worker", "127.0.0.1:7000", "--join", "j", "--output", "out"), "there is nothing to sort (--input DIR names what)"),
+        (("worker", "127.0.0.1:7000", "--join", "j", "--output", "out"), "no input was given (use --input DIR)"),
         (("worker", "nowhere", *WORKER[2:]), "MASTER 'nowhere' is not HOST:PORT"),
         ((*WORKER, "--hold", "Configuring"), "there is no state 'Configuring'; allowed are Completed, Failed, Initializing"),
         ((*WORKER, "--index", "-1"), "Invalid value for '--index'"),
@@ -113,7 +113,7 @@ def test_sort_alone_is_its_help(torpor: Torpor) -> None:
 
 
 def test_defaults_are_those_of_the_sort(torpor: Torpor) -> None:
-    """What the commands say of a default is what holds when nothing is said."""
+    """The defaults in the help texts are the real ones."""
     default = {
         (options, field.name): field.default
         for options in (LocalOptions, MasterOptions, WorkerOptions)
@@ -175,7 +175,7 @@ def test_a_bad_word_needs_no_arrays(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-# ── ends ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── exit codes ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(
@@ -234,8 +234,8 @@ def test_a_sort_that_failed_is_told_and_drawn_and_exits_with_3(
         with pytest.raises(CommandError) as raised:
             commands.show_report(failed, page, history=False, as_json=as_json)
         assert raised.value.exit_code == ExitCode.ENDED_IN_ERROR
-        assert raised.value.as_text() == "torpor: the sort failed: worker 1: the disk is full (its history says where)"
-        # With --json the problem is printed by whoever catches it, and it carries the report.
+        assert raised.value.as_text() == "torpor: the sort failed: worker 1: the disk is full (the history shows where)"
+        # With --json the caller prints the problem, which contains the report.
         assert raised.value.as_problem()["report"] == as_plain(failed)
         assert capfdbinary.readouterr().out.decode() == text
         assert "the disk is full" in page.read_text(encoding="utf-8")
@@ -251,10 +251,10 @@ def test_a_page_that_cannot_be_written_does_not_hide_the_report(
     assert raised.value.exit_code == ExitCode.REFUSED
     out, err = capfdbinary.readouterr()
     assert out.decode() == as_summary(job())
-    assert b"the report could not be written" in err
+    assert b"the report cannot be written" in err
 
 
-# ── how it stands ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── status ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def worker(index: int | None, state: str, progress: float, *, attempt: int = 1, size: int = 100_000_000) -> WorkerStatus:
@@ -301,7 +301,7 @@ def test_the_speed_is_measured_since_a_worker_was_first_seen_sorting() -> None:
     now = 102.0
     assert pace(job_status(worker(0, "Sorting", 35), worker(1, "Sorting", 15))) == pytest.approx({"host-0": 25_000_000})
     now = 104.0
-    # A new attempt begins anew, and whoever has sorted has no speed any more.
+    # A new attempt starts from zero, and a worker that has sorted has no speed.
     assert pace(job_status(worker(0, "Sorting", 15, attempt=2), worker(1, "Sorting", 55))) == pytest.approx(
         {"host-1": 50_000_000}
     )
@@ -336,14 +336,14 @@ def test_whoever_can_be_asked_is_asked_until_it_is_over() -> None:
     with status_poller(ProgressLines(change=said.append)) as begin:
         begin(ask)
         assert asked.wait(30)
-    # What changed last is told even when nobody had time to ask.
+    # The last change is shown even if no poll came after it.
     assert said == ["master: WaitingForWorkers", "master: Sampling", "master: Completed"]
 
 
 def test_workers_that_are_missing_are_counted() -> None:
     few = job_status(worker(None, "Initializing", 0), state="WaitingForWorkers", expected=4)
     lines = without_colours(bars(few, {})).splitlines()
-    assert lines[0].endswith("(1 of 4 workers are there)")
+    assert lines[0].endswith("(1 of 4 workers have registered)")
 
 
 def test_how_it_stands_as_a_table() -> None:
@@ -392,7 +392,7 @@ def test_at_a_terminal_the_bars_live_and_standard_output_stays_clean(
             follow(job_status(worker(0, "Sorting", 35), worker(1, "Sampling", 10)))
             follow.tell("a result")
         monkeypatch.undo()
-        # Read while the other end is open: what a terminal holds is gone with it.
+        # Read while the other end is open: closing a terminal drops its content.
         drawn = ""
         while select.select([ours], [], [], 0.2)[0]:
             drawn += os.read(ours, 65536).decode()

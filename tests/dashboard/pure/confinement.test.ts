@@ -1,4 +1,4 @@
-// What does the System page say about confinement?
+// The text about confinement on the System page.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -8,17 +8,17 @@ import type { Confinement } from "../../../src/torpor/dashboard/app/src/api-type
 const confined: Confinement = { node_id: "a", missing: [], is_accepted: false, summary: "" };
 const open: Confinement = { ...confined, node_id: "b", missing: [{ what: "network", why: "", remedy: "" }] };
 
-test("where every controller confines, the page says so", () => {
+test("the page says when every controller confines workspaces", () => {
   assert.match(summary([confined]), /are confined/);
   assert.deepEqual(lacking([confined]), []);
 });
 
-test("a controller that lacks something is listed", () => {
+test("a controller that cannot confine is listed", () => {
   assert.equal(summary([confined, open]), "");
   assert.deepEqual(lacking([confined, open]), [open]);
 });
 
-test("without a controller nothing is known", () => {
+test("without a controller confinement is unknown", () => {
   assert.match(summary([]), /^No controller is running/);
   assert.doesNotMatch(summary([]), /are confined:/);
 });

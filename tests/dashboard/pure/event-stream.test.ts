@@ -1,4 +1,4 @@
-// Is every event read once, wherever the stream was cut?
+// Every event is parsed once, wherever the stream is cut.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -21,7 +21,7 @@ test("cut in two, anywhere", () => {
   }
 });
 
-test("letter by letter", () => {
+test("character by character", () => {
   const read = reader();
   assert.deepEqual([...STREAM].flatMap(read), EVENTS);
 });

@@ -1,22 +1,22 @@
-// Are times, sizes and command lines read and told rightly?
+// Formats of times, sizes, command lines and user agents, and the offered actions.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { access, actions, may } from "../../../src/torpor/dashboard/app/src/actions.ts";
 import { browser } from "../../../src/torpor/dashboard/app/src/user-agent.ts";
-import { words } from "../../../src/torpor/dashboard/app/src/command-line.ts";
-import { outage, outageWords } from "../../../src/torpor/dashboard/app/src/outage.ts";
+import { splitCommand } from "../../../src/torpor/dashboard/app/src/command-line.ts";
+import { outage, outageText } from "../../../src/torpor/dashboard/app/src/outage.ts";
 import { size } from "../../../src/torpor/dashboard/app/src/sizes.ts";
 import { ago, ahead, duration, local, parseDuration, ttl } from "../../../src/torpor/dashboard/app/src/time.ts";
-import { diskTrouble } from "../../../src/torpor/dashboard/app/src/labels.ts";
+import { diskProblem } from "../../../src/torpor/dashboard/app/src/labels.ts";
 import type { Me, Workspace } from "../../../src/torpor/dashboard/app/src/api-types.ts";
 
-const said = (says: (value: number) => string, table: [number, string][]): void => {
-  for (const [value, expected] of table) assert.equal(says(value), expected);
+const check = (format: (value: number) => string, table: [number, string][]): void => {
+  for (const [value, expected] of table) assert.equal(format(value), expected);
 };
 
 test("durations", () =>
-  said(duration, [
+  check(duration, [
     [0, "0.0 s"],
     [0.42, "0.4 s"],
     [9.96, "10 s"],
@@ -27,14 +27,14 @@ test("durations", () =>
     [86_400 * 4 + 3600 * 3, "4 d 3 h"],
   ]));
 
-test("what is typed is read back as it was told", () => {
+test("a formatted duration is parsed back", () => {
   for (const seconds of [1, 90, 300, 3600, 5400, 86_400, 86_400 * 7]) assert.equal(parseDuration(ttl(seconds)), seconds);
   assert.equal(parseDuration("1.5h"), 5400);
   assert.equal(parseDuration(" 2 d "), 172_800);
   for (const wrong of ["", "soon", "5 x", "-3", "1e3", "5 min ago"]) assert.equal(parseDuration(wrong), null, wrong);
 });
 
-test("before and after now", () => {
+test("relative times", () => {
   const now = Date.parse("2026-11-16T12:00:00Z");
   assert.equal(ago("2026-11-16T11:59:58Z", now), "just now");
   assert.equal(ago("2026-11-16T09:59:58Z", now), "2 h ago");
@@ -42,23 +42,23 @@ test("before and after now", () => {
   assert.equal(ahead("2026-11-16T11:00:00Z", now), "now");
 });
 
-test("instants in a text are told as they are here", () => {
+test("times in a text become local times", () => {
   const now = Date.parse("2026-11-16T12:00:00Z");
   assert.doesNotMatch(local("until 2026-11-16T12:34:18+00:00; then", now), /2026|T/);
   assert.match(local("until 2025-01-02T12:34:18.123Z", now), /2025/);
-  assert.equal(local("nothing of the kind", now), "nothing of the kind");
+  assert.equal(local("no time", now), "no time");
 });
 
-test("what waits for disk space says so", () => {
+test("a disk problem is described", () => {
   const condition = (reason: string) => ({ status: "True" as const, reason, message: "5 MiB are free", last_transition_time: null });
-  assert.match(diskTrouble({ conditions: { "policy.healthy": condition("DiskLow") } }), /Waits for disk space: 5 MiB are free/);
-  assert.match(diskTrouble({ conditions: { "infra.container_ready": condition("Paused") } }), /Paused: 5 MiB are free/);
-  assert.equal(diskTrouble({ conditions: { "policy.healthy": condition("Healthy") } }), "");
-  assert.equal(diskTrouble({ conditions: {} }), "");
+  assert.match(diskProblem({ conditions: { "policy.healthy": condition("DiskLow") } }), /Waiting for disk space: 5 MiB are free/);
+  assert.match(diskProblem({ conditions: { "infra.container_ready": condition("Paused") } }), /Paused: 5 MiB are free/);
+  assert.equal(diskProblem({ conditions: { "policy.healthy": condition("Healthy") } }), "");
+  assert.equal(diskProblem({ conditions: {} }), "");
 });
 
 test("sizes", () =>
-  said(size, [
+  check(size, [
     [0, "0 B"],
     [1023, "1023 B"],
     [1024, "1.0 KiB"],
@@ -66,10 +66,10 @@ test("sizes", () =>
     [1024 ** 5 * 3, "3072 TiB"],
   ]));
 
-test("a command line is divided as a shell would", () => {
-  assert.deepEqual(words(`sh -c 'echo "a  b" $PORT' "x\\"y" '' a\\ b`), ["sh", "-c", 'echo "a  b" $PORT', 'x"y', "", "a b"]);
-  assert.deepEqual(words("   "), []);
-  assert.throws(() => words("sh -c 'oops"), /not closed/);
+test("a command line is split like in a shell", () => {
+  assert.deepEqual(splitCommand(`sh -c 'echo "a  b" $PORT' "x\\"y" '' a\\ b`), ["sh", "-c", 'echo "a  b" $PORT', 'x"y', "", "a b"]);
+  assert.deepEqual(splitCommand("   "), []);
+  assert.throws(() => splitCommand("sh -c 'oops"), /unclosed quote/);
 });
 
 test("browsers", () => {
@@ -85,7 +85,7 @@ test("browsers", () => {
   assert.equal(browser(""), "Unknown");
 });
 
-const somebody = (username: string, is_admin = false): Me => ({ id: username, username, is_admin }) as Me;
+const user = (username: string, is_admin = false): Me => ({ id: username, username, is_admin }) as Me;
 const shared = {
   owner: "ada",
   shares: { bob: "use", eve: "manage" },
@@ -93,28 +93,28 @@ const shared = {
   desired_state: "RUNNING",
 } as unknown as Workspace;
 
-test("who may what", () => {
+test("access and offered actions", () => {
   assert.deepEqual(
-    [somebody("ada"), somebody("root", true), somebody("eve"), somebody("bob"), somebody("mallory")].map((me) =>
+    [user("ada"), user("root", true), user("eve"), user("bob"), user("mallory")].map((me) =>
       access(shared, me),
     ),
     ["OWN", "OWN", "MANAGE", "USE", "NONE"],
   );
-  assert.deepEqual(actions(shared, somebody("ada")), ["open", "stop", "archive", "delete"]);
-  assert.deepEqual(actions(shared, somebody("eve")), ["open", "stop", "archive"]);
-  assert.deepEqual(actions(shared, somebody("bob")), ["open"]);
-  assert.deepEqual(actions(shared, somebody("mallory")), []);
-  assert.equal(may(shared, somebody("eve"), "SHARE"), false);
+  assert.deepEqual(actions(shared, user("ada")), ["open", "stop", "archive", "delete"]);
+  assert.deepEqual(actions(shared, user("eve")), ["open", "stop", "archive"]);
+  assert.deepEqual(actions(shared, user("bob")), ["open"]);
+  assert.deepEqual(actions(shared, user("mallory")), []);
+  assert.equal(may(shared, user("eve"), "SHARE"), false);
 });
 
-test("an outage is told while it lasts", () => {
+test("an outage is described while it lasts", () => {
   const healthy = (reason: string, message: string) => ({
     conditions: { "policy.healthy": { status: "True" as const, reason, message, last_transition_time: null } },
   });
   const out = healthy("RuntimeOut", "the runtime cannot be reached: no answer");
   assert.equal(outage(out)?.reason, "RuntimeOut");
-  assert.equal(outageWords(out), "The runtime cannot be reached: no answer. It is tried again until there is an answer.");
+  assert.equal(outageText(out), "The runtime cannot be reached: no answer. Torpor retries until it responds.");
   assert.equal(outage(healthy("Healthy", "")), null);
-  assert.equal(outageWords(healthy("Healthy", "")), "");
-  assert.equal(outageWords({ conditions: {} }), "");
+  assert.equal(outageText(healthy("Healthy", "")), "");
+  assert.equal(outageText({ conditions: {} }), "");
 });

@@ -1,10 +1,10 @@
-// Does each path lead to its page, and does nobody get led to another origin?
+// Paths, pages and the page after the sign-in.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { path, place, wanted, type Place } from "../../../src/torpor/dashboard/app/src/routes.ts";
+import { nextPath, pathOf, routeOf, type Route } from "../../../src/torpor/dashboard/app/src/routes.ts";
 
-const PLACES: [string, Place][] = [
+const ROUTES: [string, Route][] = [
   ["/", { page: "workspaces" }],
   ["/workspaces", { page: "workspaces" }],
   ["/workspaces/", { page: "workspaces" }],
@@ -12,25 +12,25 @@ const PLACES: [string, Place][] = [
   ["/workspaces/demo/", { page: "workspace", name: "demo" }],
   ["/workspaces/demo/shell", { page: "shell", name: "demo" }],
   ["/workspaces/a%20b", { page: "workspace", name: "a b" }],
-  ["/workspaces/%E0%A4%A", { page: "nowhere" }],
-  ["/workspaces/demo/else", { page: "nowhere" }],
+  ["/workspaces/%E0%A4%A", { page: "not-found" }],
+  ["/workspaces/demo/else", { page: "not-found" }],
   ["/account", { page: "account" }],
   ["/system", { page: "system" }],
-  ["/constructor", { page: "nowhere" }],
+  ["/constructor", { page: "not-found" }],
 ];
 
-for (const [at, expected] of PLACES) test(`${at} is ${expected.page}`, () => assert.deepEqual(place(at), expected));
+for (const [at, expected] of ROUTES) test(`${at} is ${expected.page}`, () => assert.deepEqual(routeOf(at), expected));
 
-test("a place's path leads back to it", () => {
-  for (const [, expected] of PLACES) if (expected.page !== "nowhere") assert.deepEqual(place(path(expected)), expected);
+test("the path of a route leads back to it", () => {
+  for (const [, expected] of ROUTES) if (expected.page !== "not-found") assert.deepEqual(routeOf(pathOf(expected)), expected);
 });
 
 const ORIGIN = "http://localhost:8080";
 
-test("a path of this origin is gone on to", () => {
+test("a path of this origin is opened after the sign-in", () => {
   const next = "/door?workspace=demo&nonce=00ff&back=%2Fa";
-  assert.equal(wanted(`?next=${encodeURIComponent(next)}`, ORIGIN), next);
-  assert.equal(wanted("", ORIGIN), null);
+  assert.equal(nextPath(`?next=${encodeURIComponent(next)}`, ORIGIN), next);
+  assert.equal(nextPath("", ORIGIN), null);
 });
 
 for (const bad of [
@@ -42,5 +42,5 @@ for (const bad of [
   "/\t/evil.example",
   "/\n/evil",
 ]) {
-  test(`${JSON.stringify(bad)} is not`, () => assert.equal(wanted(`?next=${encodeURIComponent(bad)}`, ORIGIN), null));
+  test(`${JSON.stringify(bad)} is not opened`, () => assert.equal(nextPath(`?next=${encodeURIComponent(bad)}`, ORIGIN), null));
 }

@@ -1,8 +1,8 @@
-// Does the chart show how deep it slept, without holes?
+// The segments of the status chart have no gaps.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { barLength, recent, stretches } from "../../../src/torpor/dashboard/app/src/status-chart.ts";
+import { barLength, recent, segments } from "../../../src/torpor/dashboard/app/src/status-chart.ts";
 import type { Operation, OperationKind, Outcome } from "../../../src/torpor/dashboard/app/src/api-types.ts";
 
 const at = (second: number): string => new Date(second * 1000).toISOString();
@@ -15,11 +15,11 @@ const operation = (kind: OperationKind, from: number, to: number | null, outcome
     ended_at: to === null ? null : at(to),
     outcome,
   }) as Operation;
-const drawn = (operations: Operation[], phase: Parameters<typeof stretches>[1], begin: number, now: number) =>
-  stretches(operations, phase, begin * 1000, now * 1000).map((one) => [
+const drawn = (operations: Operation[], phase: Parameters<typeof segments>[1], begin: number, now: number) =>
+  segments(operations, phase, begin * 1000, now * 1000).map((one) => [
     one.from / 1000,
     one.to / 1000,
-    one.depth,
+    one.level,
     one.operation?.kind ?? null,
   ]);
 
@@ -42,7 +42,7 @@ test("a day of a workspace", () => {
   ]);
 });
 
-test("what failed leads nowhere, what is under way lasts until now", () => {
+test("a failed operation changes no level; an operation in progress lasts until now", () => {
   assert.deepEqual(drawn([operation("STARTING", 20, 30, "FAILED"), operation("STARTING", 40, null, null)], "STANDBY", 10, 50), [
     [10, 20, "STANDBY", null],
     [20, 30, "STANDBY", "STARTING"],
@@ -51,24 +51,24 @@ test("what failed leads nowhere, what is under way lasts until now", () => {
   ]);
 });
 
-test("what began before the window is cut off at its edge", () => {
+test("a segment is cut at the start of the time range", () => {
   assert.deepEqual(drawn([operation("STARTING", 10, 20, "DONE")], "RUNNING", 15, 30), [
     [15, 20, "RUNNING", "STARTING"],
     [20, 30, "RUNNING", null],
   ]);
 });
 
-test("without any history it is what it is", () => {
+test("without operations there is one segment", () => {
   assert.deepEqual(drawn([], "ARCHIVED", 0, 10), [[0, 10, "ARCHIVED", null]]);
 });
 
-test("recently reaches back to the oldest of the last few", () => {
+test("the recent range includes the last operations", () => {
   const history = Array.from({ length: 20 }, (_, count) => operation("STARTING", count * 100, count * 100 + 1, "DONE"));
   assert.equal(Math.round(recent(history, 2_000_000, 2)), Math.round(200 * 1.03));
   assert.equal(recent([], 2_000_000), 10);
 });
 
-test("a bar grows with the duration, and the longest is whole", () => {
+test("a bar grows with the duration, and the longest has length 1", () => {
   assert.equal(barLength(60, 60), 1);
   assert.ok(barLength(1, 60) > 0.2 && barLength(1, 60) < barLength(10, 60));
 });

@@ -1,56 +1,56 @@
-// Does the list stay right, in whatever order lists and events come?
+// The list is correct in any order of lists and events.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import {
-  asked,
-  gaveUp,
-  inOrder,
+  listRequested,
+  listFailed,
+  sortedByName,
   listed,
-  named,
-  tell,
+  findByName,
+  apply,
   UNKNOWN,
-  type House,
+  type WorkspaceList,
 } from "../../../src/torpor/dashboard/app/src/workspace-list.ts";
-import type { Phase, Told, Workspace } from "../../../src/torpor/dashboard/app/src/api-types.ts";
+import type { Phase, ChangeEvent, Workspace } from "../../../src/torpor/dashboard/app/src/api-types.ts";
 
 const one = (name: string, phase: Phase): Workspace => ({ id: `id-of-${name}`, name, phase }) as Workspace;
-const told = (name: string, phase: Phase): Told => ({ id: 1, event: "state_changed", at: null, workspace: one(name, phase) });
-const phases = (house: House): string[] => inOrder(house).map(({ name, phase }) => `${name} ${phase}`);
+const event = (name: string, phase: Phase): ChangeEvent => ({ id: 1, event: "state_changed", at: null, workspace: one(name, phase) });
+const phases = (list: WorkspaceList): string[] => sortedByName(list).map(({ name, phase }) => `${name} ${phase}`);
 
-test("what is told while the list is on its way counts more than the list", () => {
-  let house = asked(UNKNOWN);
-  house = tell(house, told("b", "RUNNING"));
-  house = tell(house, told("c", "DELETED"));
-  assert.equal(house.workspaces, null);
-  house = listed(house, [one("c", "DELETING"), one("b", "STANDBY"), one("a", "ARCHIVED")]);
-  assert.deepEqual(phases(house), ["a ARCHIVED", "b RUNNING"]);
+test("an event that arrives while the list is read is newer than the list", () => {
+  let list = listRequested(UNKNOWN);
+  list = apply(list, event("b", "RUNNING"));
+  list = apply(list, event("c", "DELETED"));
+  assert.equal(list.workspaces, null);
+  list = listed(list, [one("c", "DELETING"), one("b", "STANDBY"), one("a", "ARCHIVED")]);
+  assert.deepEqual(phases(list), ["a ARCHIVED", "b RUNNING"]);
 });
 
-test("a list forgets what is no longer in it, but not what was told since it was asked for", () => {
-  let house = listed(UNKNOWN, [one("gone", "STANDBY")]);
-  house = asked(house);
-  house = tell(house, told("new", "PENDING"));
-  house = listed(house, []);
-  assert.deepEqual(phases(house), ["new PENDING"]);
-  house = listed(asked(house), []);
-  assert.deepEqual(phases(house), []);
+test("a workspace that is not in a new list is removed, unless an event is newer", () => {
+  let list = listed(UNKNOWN, [one("gone", "STANDBY")]);
+  list = listRequested(list);
+  list = apply(list, event("new", "PENDING"));
+  list = listed(list, []);
+  assert.deepEqual(phases(list), ["new PENDING"]);
+  list = listed(listRequested(list), []);
+  assert.deepEqual(phases(list), []);
 });
 
-test("nothing is kept for a list that nobody asked for, or that did not come", () => {
-  const house = tell(listed(UNKNOWN, []), told("a", "STANDBY"));
-  assert.equal(house.early, null);
-  assert.equal(gaveUp(tell(asked(house), told("a", "RUNNING"))).early, null);
+test("events are collected only while a list is read", () => {
+  const list = apply(listed(UNKNOWN, []), event("a", "STANDBY"));
+  assert.equal(list.early, null);
+  assert.equal(listFailed(apply(listRequested(list), event("a", "RUNNING"))).early, null);
 });
 
 test("a heartbeat changes nothing", () => {
-  const house = listed(UNKNOWN, [one("a", "STANDBY")]);
-  assert.equal(tell(house, { id: 9, event: "heartbeat", at: null, workspace: null }), house);
+  const list = listed(UNKNOWN, [one("a", "STANDBY")]);
+  assert.equal(apply(list, { id: 9, event: "heartbeat", at: null, workspace: null }), list);
 });
 
-test("found by name or id", () => {
-  const house = listed(UNKNOWN, [one("a", "STANDBY")]);
-  assert.equal(named(house, "a")?.id, "id-of-a");
-  assert.equal(named(house, "id-of-a")?.name, "a");
-  assert.equal(named(house, "b"), null);
+test("a workspace is found by name or id", () => {
+  const list = listed(UNKNOWN, [one("a", "STANDBY")]);
+  assert.equal(findByName(list, "a")?.id, "id-of-a");
+  assert.equal(findByName(list, "id-of-a")?.name, "a");
+  assert.equal(findByName(list, "b"), null);
 });

@@ -1,4 +1,4 @@
-"""Who sorts here, as real processes that are stopped, killed and started again?"""
+"""A master and workers as real processes, which tests stop, kill and start again."""
 
 import hashlib
 import json
@@ -27,11 +27,11 @@ from torpor.sort.worker.program import SavedWorker
 WORKERS = 3
 MASTER = "master"
 SPILLED, LAZY = "16M", "2G"
-"""Memory with which runs go to files, and with which only their order is kept, in memory."""
+"""Memory with which runs go to files, and with which only their order is kept in memory."""
 HEARTBEAT_LOST_S = 10.0
-"""A master that is done leaves when it has not heard of a worker for so long; a new process needs a while to begin."""
+"""A master that has finished ends when a worker was silent for this long; a new process takes a while to start."""
 PATIENCE_S = 120.0
-"""Nothing here takes that long; without it a fault would be a test that never ends."""
+"""No step takes this long; without the limit a fault would be a test that never ends."""
 LOOK_S = 0.01
 
 Outputs = tuple[tuple[tuple[str, str], ...], ...]
@@ -40,7 +40,7 @@ Outputs = tuple[tuple[tuple[str, str], ...], ...]
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """What is sorted, and what must come out."""
+    """The input, and the digest of the expected output."""
 
     inputs: tuple[Path, ...]
     """One directory for each worker."""
@@ -48,7 +48,7 @@ class Data:
 
 
 def make_data(folder: Path) -> Data:
-    """About 20 MB. Keys are equal within files, across files and across workers, so the order of equal ones shows."""
+    """About 20 MB. Keys are equal within files, across files and across workers, so that the order of equal keys matters."""
     inputs = tuple(folder / f"input.{index}" for index in range(WORKERS))
     for directory in inputs:
         directory.mkdir()
@@ -68,7 +68,7 @@ def make_data(folder: Path) -> Data:
 
 @dataclass(slots=True)
 class Node:
-    """One program, in as many lives as it takes."""
+    """One program, started as often as needed."""
 
     name: str
     command: Callable[[], list[str]]
@@ -76,7 +76,7 @@ class Node:
     answer: Path
     process: subprocess.Popen[bytes] | None = None
     said_before: int = 0
-    """Where in the log the present life begins."""
+    """The offset in the log at which the present process begins."""
 
     @property
     def pid(self) -> int:
@@ -89,7 +89,7 @@ class Node:
             self.process = subprocess.Popen([*self.command(), *more], stdin=subprocess.DEVNULL, stdout=answer, stderr=log)
 
     def said(self) -> str:
-        """In its present life."""
+        """The log of the present process."""
         with self.log.open("rb") as log:
             log.seek(self.said_before)
             return log.read().decode(errors="replace")
@@ -102,7 +102,7 @@ class Node:
         return state == "T"
 
     def end(self) -> None:
-        """As somebody does who wants it to end in order."""
+        """Ask it to end, by SIGTERM."""
         os.kill(self.pid, signal.SIGTERM)
 
     def kill(self) -> None:
@@ -129,20 +129,20 @@ class Cluster:
     inputs: Sequence[Path]
     memory: str = LAZY
     indexed: bool = True
-    """Whether workers are told their indices, or get them by their names."""
+    """Whether workers are given their indices, or get them by their identities."""
     master_options: Sequence[str] = ()
     worker_options: Sequence[str] = ()
     heartbeat_lost_s: float = HEARTBEAT_LOST_S
     master: Node = field(init=False)
     workers: list[Node] = field(init=False)
     others: list[Node] = field(default_factory=list)
-    """Whoever else was started."""
+    """Further processes that were started."""
 
     def __post_init__(self) -> None:
         self.master = self._node(MASTER, self._master_command)
         self.workers = [self._node(f"worker.{index}", self._worker_command(index)) for index in range(len(self.inputs))]
 
-    # ---- where things are
+    # ---- places
 
     @property
     def state(self) -> Path:
@@ -167,20 +167,20 @@ class Cluster:
     def node(self, name: str) -> Node:
         return next(node for node in self.nodes() if node.name == name)
 
-    # ---- who is started how
+    # ---- starts
 
     def start_master(self, *more: str) -> None:
         self.master.start(*more)
         until("the master can be joined", self.join.exists)
 
     def start(self, holds: Mapping[int | str, str] = {}) -> None:
-        """Everybody; whoever is named here is to stop there."""
+        """Start all processes; those in `holds` stop at their breakpoint."""
         self.start_master(*_hold(holds.get(MASTER)))
         for index, worker in enumerate(self.workers):
             worker.start(*_hold(holds.get(index)))
 
     def another(self, name: str, index: int, *, scratch: Path, output: Path) -> Node:
-        """A process that says it is this worker, in directories of its own."""
+        """A process that claims to be this worker, with its own directories."""
         node = self._node(name, self._worker_command(index, scratch, output))
         self.others.append(node)
         return node
@@ -210,7 +210,7 @@ class Cluster:
             *self.worker_options,
         ]
 
-    # ---- what is done to them
+    # ---- interventions
 
     def wait_held(self, node: Node, state: str, moment: str) -> None:
         words = f"held in {state} {moment}, process {node.pid}"
@@ -228,7 +228,7 @@ class Cluster:
     def lose_scratch(self, index: int) -> None:
         shutil.rmtree(self.scratch(index))
 
-    # ---- what they remember
+    # ---- journals
 
     def saved_worker(self, index: int) -> Worker | None:
         saved = Journal(self.scratch(index) / "journal").load(SavedWorker)
@@ -241,14 +241,14 @@ class Cluster:
     def saved_master(self) -> Master | None:
         return Journal(self.state / "journal").load(Master)
 
-    # ---- how it ends
+    # ---- the end
 
     def wait(self) -> dict[str, int]:
-        """Everybody's exit code."""
+        """The exit code of each process."""
         return {node.name: node.wait() for node in self.nodes() if node.process is not None}
 
     def end_well(self) -> None:
-        """All of them; the first that does not is not waited for in vain."""
+        """All processes end with 0. After the first that does not, the others are not waited for."""
 
         def are_over() -> bool:
             codes = {node.name: node.ended() for node in self.nodes() if node.process is not None}
@@ -262,19 +262,19 @@ class Cluster:
         return found
 
     def outputs(self) -> Outputs:
-        """Whatever lies in the output directories, so that nothing can be left over."""
+        """All files in the output directories, so that a file too many is noticed."""
         return tuple(
             tuple((path.name, _digest([path])) for path in sorted(self.output(index).iterdir()) if path.is_file())
             for index in range(len(self.inputs))
         )
 
     def digest(self) -> str:
-        """Of all output, in the order of the partitions."""
+        """The digest of all output, in the order of the partitions."""
         paths = [path for index in range(len(self.inputs)) for path in self.output(index).iterdir() if path.is_file()]
         return _digest(sorted(paths, key=lambda path: path.name))
 
     def ends_as(self, reference: Outputs) -> dict[str, Any]:
-        """Everybody ends well, and what came out is what comes out undisturbed; the master's report."""
+        """All processes end with 0, and the output is the same as without a disturbance. Returns the master's report."""
         self.end_well()
         report = self.report()
         assert report["outcome"] == "valid", report
@@ -285,7 +285,7 @@ class Cluster:
         return report
 
     def has_left_nothing(self, *indices: int) -> None:
-        """A job that failed leaves no output and no scratch, at any worker or at these."""
+        """A job that failed leaves no output and no scratch, at all workers or at these."""
         for index in indices or range(len(self.inputs)):
             for directory in (self.output(index), self.scratch(index)):
                 left = [str(path) for path in directory.rglob("*")] if directory.exists() else []
@@ -317,7 +317,7 @@ def _digest(paths: Sequence[Path]) -> str:
 
 @contextmanager
 def cluster(inputs: Sequence[Path], **options: Any) -> Iterator[Cluster]:
-    """In a directory of its own that is gone afterwards, and so is everybody who was started."""
+    """In its own directory, which is removed afterwards; processes that still run are killed."""
     folder = Path(tempfile.mkdtemp(prefix="torpor-chaos-"))
     here = Cluster(folder, inputs, **options)
     try:
@@ -332,7 +332,7 @@ def cluster(inputs: Sequence[Path], **options: Any) -> Iterator[Cluster]:
 
 @dataclass(slots=True)
 class Undisturbed:
-    """What comes out when nobody is killed, by memory; sorted when it is asked for first."""
+    """The output without a kill, for each memory size. It is sorted at the first use."""
 
     data: Data
     outputs: dict[str, Outputs] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What is sorted in all these stories, and what comes out when nobody disturbs it?"""
+"""The data that these tests sort, and its output without a disturbance."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Where did a process stand when it was killed, as its journal proves?"""
+"""Kill a process at a breakpoint, and check in its journal that it was there."""
 
 from tests.sort.chaos.cluster import MASTER, Cluster
 from torpor.sort.debug_breakpoints import Moment
@@ -6,7 +6,7 @@ from torpor.sort.machine.states import MASTER_WAY, WORKER_WAY, MasterState, Work
 
 
 def kill_worker(here: Cluster, index: int, hold: str) -> None:
-    """Held there, and killed there; the journal must say so."""
+    """Wait until the worker is at the breakpoint, kill it, and check its journal."""
     state, _, moment = hold.partition(":")
     before = here.saved_worker(index)
     here.kill_held(here.workers[index], state, moment)
@@ -17,7 +17,7 @@ def kill_worker(here: Cluster, index: int, hold: str) -> None:
     elif state == WorkerState.INITIALIZING:
         assert after is None
     elif state == WorkerState.FAILED:
-        # It came from wherever it had been killed.
+        # It was killed in any state before.
         assert after == before
     else:
         assert after is not None

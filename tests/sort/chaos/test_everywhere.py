@@ -1,4 +1,4 @@
-"""Is there any state and moment in which a kill is not survived?"""
+"""A kill in any state and at any moment is survived."""
 
 from itertools import product
 
@@ -13,8 +13,8 @@ from torpor.sort.machine.states import WorkerState as W
 
 pytestmark = pytest.mark.deep
 
-# Where another worker is held meanwhile, so that nobody goes on before the victim is dead. Where nothing stands, nobody can.
-# It must not be held while others still wait for its parts.
+# Where another worker is held meanwhile, so that no worker goes on before the victim is dead. Without an entry, none can go on.
+# A worker must not be held while others wait for its parts.
 WORKER_WAITS_FOR = {
     W.SAMPLING: W.SAMPLING,
     W.WAITING_FOR_PARTITION_CONFIG: W.SAMPLING,
@@ -52,7 +52,7 @@ def test_a_worker(hold: str, memory: str, data: Data, undisturbed: Undisturbed) 
 
 @pytest.mark.parametrize("moment", Moment)
 def test_a_failed_worker(moment: Moment, data: Data, undisturbed: Undisturbed) -> None:
-    """Ended by a signal, it fails in an orderly way, and is killed while it does."""
+    """Ended by a signal, the worker fails in order, and is killed while it does."""
     reference = undisturbed.of(SPILLED)
     with cluster(data.inputs, memory=SPILLED) as here:
         here.start({0: f"{W.SHUFFLING}:{Moment.AFTER_SAVE}", 1: f"{W.FAILED}:{moment}"})

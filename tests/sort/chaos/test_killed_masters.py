@@ -1,4 +1,4 @@
-"""Does a master that is killed in any state end as if it had not been?"""
+"""After a kill of the master in any state the job ends as without the kill."""
 
 import itertools
 from collections.abc import Callable
@@ -42,7 +42,7 @@ def test_killed_and_started_again(name: str, data: Data, undisturbed: Undisturbe
         assert [worker["attempts"] for worker in report["workers"]] == [1, 1, 1]
 
 
-# How a journal of a killed master can look after a crash of its machine or a bad disk.
+# The journal of a killed master after a crash of its machine or on a bad disk.
 DAMAGE: dict[str, Callable[[bytes], bytes]] = {
     "empty": lambda good: b"",
     "cut in its first line": lambda good: good[:30],
@@ -60,7 +60,7 @@ TORN = {
 
 @pytest.mark.parametrize("name", TORN)
 def test_a_torn_journal_counts_as_lost_and_the_job_begins_again(name: str, data: Data, undisturbed: Undisturbed) -> None:
-    """The workers live on: each registers again by itself, under a later attempt, and keeps what it has."""
+    """The workers go on: each registers again by itself, with a later attempt, and keeps its files."""
     memory, deaths = TORN[name]
     reference = undisturbed.of(memory)
     damage = itertools.cycle(DAMAGE.values())
@@ -78,7 +78,7 @@ def test_a_torn_journal_counts_as_lost_and_the_job_begins_again(name: str, data:
 
 @pytest.mark.parametrize("how", DAMAGE)
 def test_a_journal_may_be_torn_in_any_way(how: str, data: Data, undisturbed: Undisturbed) -> None:
-    """A worker that is killed meanwhile, and one that was completed, come back to a master that remembers nothing."""
+    """A worker that is killed meanwhile, and one that was completed, come back to a master without its journal."""
     reference = undisturbed.of(LAZY)
     with cluster(data.inputs, memory=LAZY) as here:
         here.start({"master": "Completed:before-save"})
@@ -94,7 +94,7 @@ def test_a_journal_may_be_torn_in_any_way(how: str, data: Data, undisturbed: Und
 
 
 def test_killed_while_some_workers_are_here(data: Data, undisturbed: Undisturbed) -> None:
-    """Those who have come need not come again."""
+    """Workers that have registered need not register again."""
     reference = undisturbed.of(LAZY)
     with cluster(data.inputs, memory=LAZY, indexed=False) as here:
         here.start_master()

@@ -1,6 +1,6 @@
-"""Does a worker that is killed in any state end as if it had not been?
+"""After a kill of a worker in any state the job ends as without the kill.
 
-Each story holds its workers in states that wait for each other, so that one sort survives several deaths.
+Each story holds its workers in states that wait for each other, so that one sort survives several kills.
 """
 
 from dataclasses import dataclass
@@ -18,10 +18,10 @@ class Story:
     memory: str
     indexed: bool
     deaths: tuple[tuple[int, str], ...]
-    """Which worker is killed where, in the order in which they reach it. One that is named twice dies twice."""
+    """Which worker is killed where, in order of time. A worker that is named twice is killed twice."""
 
 
-# Whoever is to be killed after it has reported dies while another is still held: else the answer might come first.
+# A worker that is killed after its report is killed while another is held; otherwise the answer might come first.
 STORIES = {
     "until boundaries are known": Story(
         LAZY,
@@ -83,5 +83,5 @@ def test_killed_and_started_again(name: str, data: Data, undisturbed: Undisturbe
             here.workers[index].start(*(["--hold", holds[index].pop(0)] if holds[index] else []))
         report = here.ends_as(reference)
         for worker in report["workers"]:
-            # A life that ends before it has registered is not an attempt.
+            # A process that ends before it has registered is not an attempt.
             assert 1 <= worker["attempts"] <= 1 + deaths[worker["index"]]

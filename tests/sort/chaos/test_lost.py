@@ -1,4 +1,4 @@
-"""What if more is lost than a process: its scratch, its output, or several of them at once?"""
+"""A job survives the loss of scratch, of output, and of several processes at once."""
 
 import os
 
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.e2e
 
 
 def test_two_at_once_and_one_of_them_twice(data: Data, undisturbed: Undisturbed) -> None:
-    """One keeps its scratch, the other loses it, and later once more."""
+    """One keeps its scratch; the other loses it, twice."""
     reference = undisturbed.of(SPILLED)
     with cluster(data.inputs, memory=SPILLED, indexed=False) as here:
         here.start({0: "Shuffling:after-send", 1: "WaitingForShuffleSignal:after-save"})
@@ -33,7 +33,8 @@ def test_two_at_once_and_one_of_them_twice(data: Data, undisturbed: Undisturbed)
 
 
 def test_completed_workers_that_lost_what_they_had(data: Data, undisturbed: Undisturbed) -> None:
-    """A file of the output, the scratch, or only what was in memory: then it sorts again for those who lost more."""
+    """A file of the output, the scratch, or only the runs in memory is lost; then the worker sorts again for those that lost
+    more."""
     reference = undisturbed.of(LAZY)
     with cluster(data.inputs, memory=LAZY) as here:
         here.start({0: "Completed:after-send", 1: "Merging:after-save", 2: "Completed:after-send"})
@@ -43,7 +44,7 @@ def test_completed_workers_that_lost_what_they_had(data: Data, undisturbed: Undi
         (here.output(0) / reference[0][0][0]).unlink()
         here.lose_scratch(2)
         here.workers[0].start("--hold", "Sampling:after-save")
-        # As long as it stands there, the job cannot be over before the others come back.
+        # While it is held, the job cannot end before the others come back.
         here.wait_held(here.workers[0], "Sampling", "after-save")
         go_on(here.workers[1])
         until("the third worker is completed", lambda: here.state_of(1) == "Completed")
@@ -53,7 +54,7 @@ def test_completed_workers_that_lost_what_they_had(data: Data, undisturbed: Undi
         go_on(here.workers[0])
         report = here.ends_as(reference)
         assert [worker["attempts"] for worker in report["workers"]] == [2, 2, 2]
-        assert here.workers[1].said().count("sorts again") == 1
+        assert here.workers[1].said().count("sorts its input again") == 1
 
 
 @pytest.mark.parametrize("left", [0, 200], ids=["empty", "cut"])
@@ -70,7 +71,7 @@ def test_a_torn_journal_counts_as_lost_scratch(data: Data, undisturbed: Undistur
 
 
 def test_scratch_that_is_lost_when_the_job_is_over(data: Data, undisturbed: Undisturbed) -> None:
-    """Nobody is left who could send again, so what is there must stay."""
+    """No worker is left that could send its parts again, so the output must stay."""
     reference = undisturbed.of(LAZY)
     with cluster(data.inputs, memory=LAZY, heartbeat_lost_s=5.0) as here:
         here.start({0: "Completed:after-send", 1: "Merging:after-save", "master": "Completed:after-save"})
@@ -82,7 +83,7 @@ def test_scratch_that_is_lost_when_the_job_is_over(data: Data, undisturbed: Undi
         here.workers[0].start("--no-resume")
         go_on(here.master)
         here.ends_as(reference)
-        # And who is only started once more finds no master any more, and needs none.
+        # A worker that is started once more finds no master and needs none.
         here.workers[2].start()
         here.ends_as(reference)
 
@@ -123,7 +124,7 @@ def test_an_input_that_was_changed_meanwhile_fails_the_job(data: Data) -> None:
             here.workers[1].start()
             codes = here.wait()
         finally:
-            # It is everybody's input.
+            # All tests share this input.
             os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
         assert 0 not in codes.values(), codes
         assert str(file) in here.master.said()
@@ -132,14 +133,14 @@ def test_an_input_that_was_changed_meanwhile_fails_the_job(data: Data) -> None:
 
 
 def test_scratch_lost_after_the_last_good_bye(data: Data, undisturbed: Undisturbed) -> None:
-    """The master has gone by then, and so has the journal: the output itself says that nothing is left to do."""
+    """Master and journal are gone by then; the marker in the output says that the job is completed."""
     reference = undisturbed.of(SPILLED)
     with cluster(data.inputs, memory=SPILLED) as here:
         here.start()
         here.end_well()
         saved = here.saved_worker(0)
         assert saved is not None
-        # As it stands while it leaves: a moment of its own, too short to be hit.
+        # The state while the worker ends, which is too short to be hit.
         WorkerDirectory(here.scratch(0), here.output(0)).finish_output(saved.job, saved.identity)
         here.lose_scratch(0)
         here.workers[0].start()

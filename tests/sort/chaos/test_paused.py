@@ -1,4 +1,4 @@
-"""What does a worker do that wakes up beside its successor?"""
+"""A worker that wakes up beside its successor is refused and does no harm."""
 
 import shutil
 
@@ -30,7 +30,7 @@ def test_in_other_directories_it_takes_over(asleep: str, data: Data, undisturbed
         report = here.report()
         assert report["outcome"] == "valid"
         assert [worker["attempts"] for worker in report["workers"]] == [1, 2, 1]
-        # What the first one leaves in its own directory is nobody's; the sorted data is with its successor.
+        # The files of the first process in its own directory do not count; the sorted data is with its successor.
         shutil.rmtree(here.output(1))
         (other / "output").rename(here.output(1))
         assert here.outputs() == reference

@@ -1,4 +1,4 @@
-"""Does a sort survive kills at random moments?
+"""A sort survives kills at random moments.
 
 `CHAOS_SEED=... CHAOS_ROUNDS=...` repeats a run; the seed is printed.
 """
@@ -21,7 +21,7 @@ def seed_of_this_run() -> int:
 
 
 def kill_somebody(here: Cluster, dice: random.Random, *, lose_scratch: float) -> bool:
-    """Whoever lives still, and starts it again at once; False if all is over."""
+    """Kill one process that still runs, and start it again at once; False if all have ended."""
     loses = dice.random() < lose_scratch
     for node in dice.sample(here.nodes(), k=len(here.nodes())):
         if node.ended() is not None:
@@ -46,7 +46,7 @@ def _stood(here: Cluster, node: Node) -> str:
 
 
 def wait_for(here: Cluster, phase: MasterState) -> None:
-    """Until the job has come so far, or is over."""
+    """Wait until the job has reached this phase, or has ended."""
 
     def is_there() -> bool:
         master = here.saved_master()
@@ -60,11 +60,11 @@ def _place(state: MasterState) -> int:
 
 
 def survive(data: Data, undisturbed: Undisturbed, kills: int, dice: random.Random, *, lose_scratch: float) -> None:
-    """As many sorts as it takes until so many were killed."""
+    """Run as many sorts as needed for this many kills."""
     while kills:
         memory = dice.choice((LAZY, SPILLED))
         reference = undisturbed.of(memory)
-        # Processes take longer to begin than to sort so little: times alone would hit nothing but their beginnings.
+        # Processes take longer to start than to sort so little data, so random times alone would hit only their starts.
         phases = sorted(dice.choices(MASTER_WAY[:-1], k=min(kills, 5)), key=_place)
         delays = [dice.uniform(0, undisturbed.seconds[memory] / 10) for _ in phases]
         with cluster(data.inputs, memory=memory, indexed=dice.random() < 0.5) as here:

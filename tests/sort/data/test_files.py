@@ -1,4 +1,4 @@
-"""Is a file there only when it is whole, and is every other one recognised?"""
+"""A file exists only when it is complete, and incomplete or foreign files are recognised."""
 
 import errno
 import os
@@ -12,18 +12,18 @@ import numpy as np
 import pytest
 
 from tests.support.small_disk import fill, small_disk
+from torpor.atomic_file import sync_directory
 from torpor.sort.data.files import (
     FileKind,
     FileManifest,
+    atomic_file,
     digest,
     is_whole,
     read_manifest,
     remove,
-    sync_directory,
     temporary,
     to_sort_failed,
     write_manifest,
-    writing,
 )
 from torpor.sort.errors import SortFailed
 from torpor.sort.kernels.partition_boundaries import Boundary
@@ -44,13 +44,13 @@ def listed(directory: Path) -> list[str]:
     return sorted(path.name for path in directory.iterdir())
 
 
-# ---- written aside
+# ---- atomic files
 
 
 @pytest.mark.parametrize("sync", [True, False])
 def test_the_final_name_appears_when_everything_is_written(tmp_path: Path, sync: bool) -> None:
     final = tmp_path / "partition.00000"
-    with writing(final, 3, sync=sync) as writer:
+    with atomic_file(final, 3, sync=sync) as writer:
         writer.write(DATA[:1_000_000])
         writer.write(b"")
         writer.write(np.zeros(0, dtype=np.uint8))
@@ -66,14 +66,14 @@ def test_it_takes_the_place_of_what_was_there_at_once(tmp_path: Path) -> None:
     final = tmp_path / "file"
     final.write_bytes(b"before")
     temporary(final, 1).write_bytes(b"left over from a life that was killed, and longer")
-    with writing(final, 1, sync=True) as writer:
+    with atomic_file(final, 1, sync=True) as writer:
         writer.write(b"after")
         assert final.read_bytes() == b"before"
     assert final.read_bytes() == b"after"
 
 
 def test_several_may_fill_it_in_any_order(tmp_path: Path) -> None:
-    with writing(tmp_path / "file", 0, sync=False) as writer:
+    with atomic_file(tmp_path / "file", 0, sync=False) as writer:
         writer.write_at(b"world", 6)
         writer.write_at(memoryview(b"hello "), 0)
     assert (tmp_path / "file").read_bytes() == b"hello world"
@@ -83,7 +83,7 @@ def test_several_may_fill_it_in_any_order(tmp_path: Path) -> None:
 @pytest.mark.parametrize("trouble", [RuntimeError, KeyboardInterrupt])
 def test_nothing_is_left_of_what_was_given_up(tmp_path: Path, trouble: type[BaseException]) -> None:
     def give_up() -> None:
-        with writing(tmp_path / "file", 0, sync=True) as writer:
+        with atomic_file(tmp_path / "file", 0, sync=True) as writer:
             writer.write(b"half")
             raise trouble
 
@@ -98,7 +98,7 @@ def test_where_it_cannot_be_written_is_told(tmp_path: Path) -> None:
     for final in (tmp_path / "file/below", tmp_path / "missing/below", tmp_path / "taken"):
         with (
             pytest.raises(SortFailed, match=f"writing the output {final}: "),
-            writing(final, 0, sync=True, doing="writing the output"),
+            atomic_file(final, 0, sync=True, doing="writing the output"),
         ):
             pass
     assert listed(tmp_path) == ["file", "taken"]
@@ -108,10 +108,10 @@ def test_a_full_disk_is_told_and_nothing_is_left(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk") as disk:
         final = disk / "partition.00007"
         message = f"^writing the output {final}: no space is left on the device$"
-        with pytest.raises(SortFailed, match=message), writing(final, 0, sync=True, doing="writing the output") as writer:
+        with pytest.raises(SortFailed, match=message), atomic_file(final, 0, sync=True, doing="writing the output") as writer:
             writer.write(DATA)
         assert listed(disk) == []
-        with pytest.raises(SortFailed, match=message), writing(final, 0, sync=True, doing="writing the output") as writer:
+        with pytest.raises(SortFailed, match=message), atomic_file(final, 0, sync=True, doing="writing the output") as writer:
             writer.write_at(DATA, 0)
         assert listed(disk) == []
         fill(disk)
@@ -133,8 +133,8 @@ def test_the_errors_of_disks_have_words(number: int, told: str) -> None:
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from torpor.sort.data.files import writing
-with writing(Path(sys.argv[1]), 2, sync=True) as writer:
+from torpor.sort.data.files import atomic_file
+with atomic_file(Path(sys.argv[1]), 2, sync=True) as writer:
     writer.write(b"half of it")
     os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -146,7 +146,7 @@ def test_who_is_killed_leaves_nothing_under_the_final_name(tmp_path: Path) -> No
     assert listed(tmp_path) == ["file.2.partial"]
 
 
-# ---- recognised again
+# ---- manifests
 
 
 @pytest.fixture
@@ -175,7 +175,7 @@ def test_what_is_no_manifest_vouches_for_nothing(tmp_path: Path) -> None:
         b"[]",
         b"\xff",
         good.replace(b"job-1", b"job-1\xff"),
-        good.replace(b'"records": 50000', b'"records": "5"'),
+        good.replace(b'"records":50000', b'"records":"5"'),
     ):
         path.write_bytes(bad)
         assert read_manifest(path) is None, bad
@@ -215,10 +215,10 @@ def test_other_boundaries_have_another_digest() -> None:
         (Boundary(b"a", 0, 1),),
         (Boundary(b"a", 0, 0), Boundary(b"b", 0, 0)),
         (Boundary(b"b", 0, 0), Boundary(b"a", 0, 0)),
-        # Bytes that look like the beginning of the next one.
+        # Bytes that look like the beginning of the next boundary.
         (Boundary(b"a1 0 0\nb", 0, 0),),
     ]
     assert len({digest(boundaries) for boundaries in different}) == len(different)
-    # It is kept on disks, so it may not change with the program.
+    # The digest is kept on disks, so it must not change with the program.
     assert digest([Boundary(b"key", 1, 200)]) == digest((Boundary(b"key", 1, 200),))
     assert digest([Boundary(b"key", 1, 200)]) == "140c4cb23157890d81663b5e2ac3e3778594ca85391704622d720355246ac17a"

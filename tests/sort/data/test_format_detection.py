@@ -1,4 +1,4 @@
-"""Which format is chosen for which input?"""
+"""The format is detected from the input."""
 
 from pathlib import Path
 

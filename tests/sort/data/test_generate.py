@@ -1,4 +1,4 @@
-"""Does generating leave the right file, or none?"""
+"""Generating leaves the right file, or none."""
 
 from pathlib import Path
 

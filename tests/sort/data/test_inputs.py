@@ -1,6 +1,5 @@
-"""Is every record of every input read once, in the one right order, however the inputs are cut?"""
+"""Every record of every input is read once and in order, at any cut of the inputs."""
 
-import json
 import os
 import subprocess
 import sys
@@ -27,7 +26,7 @@ from torpor.sort.data.inputs import (
     sample,
 )
 from torpor.sort.data.segments import Chunk, Inputs
-from torpor.sort.documents import from_plain, to_plain
+from torpor.sort.documents import decode, encode
 from torpor.sort.errors import SortFailed, SortRefused
 from torpor.sort.record import GENSORT, Fixed, Format, Lines
 
@@ -45,7 +44,7 @@ def names(inputs: Inputs, top: Path) -> list[str]:
 
 
 def content(inputs: Inputs, format_: Format, chunk_bytes: int) -> bytes:
-    """Everything, as it is read chunk by chunk."""
+    """All bytes, read chunk by chunk."""
     buffer = memoryview(bytearray(chunk_bytes + 1000))
     with InputReader(inputs, format_) as reader:
         return b"".join(bytes(buffer[: reader.read(chunk, buffer)]) for chunk in chunks(inputs, format_, chunk_bytes))
@@ -70,7 +69,7 @@ def test_files_come_by_their_relative_paths_byte_by_byte(tmp_path: Path) -> None
 def test_names_that_are_no_text_are_read_and_journaled(tmp_path: Path) -> None:
     write(Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff")), b"line\n")
     inputs = find([tmp_path], Lines())
-    again = from_plain(Inputs, json.loads(json.dumps(to_plain(inputs))))
+    again = decode(Inputs, encode(inputs))
     assert again == inputs
     assert content(again, Lines(), 10) == b"line\n"
 
@@ -144,7 +143,7 @@ for path in sys.argv[1:]:
 
 
 def test_what_may_not_be_read_is_refused_by_name() -> None:
-    # Not in pytest's directory, which nobody else may enter; and root may read everything, so another asks.
+    # Not in pytest's directory, which other users cannot enter; and root may read everything, so another user reads.
     with tempfile.TemporaryDirectory() as name:
         top = Path(name)
         top.chmod(0o755)
@@ -182,7 +181,7 @@ def test_positions_count_the_newline_that_is_added(tmp_path: Path) -> None:
     assert content(inputs, Lines(), 100) == b"one\ntwo\nthree\n"
 
 
-# ---- changed since
+# ---- changed files
 
 
 def grow(path: Path) -> None:
@@ -232,12 +231,12 @@ def test_a_file_that_shrinks_while_it_is_open_is_broken(tmp_path: Path) -> None:
     with InputReader(inputs, one) as reader:
         assert reader.read(first, buffer) == 500
         os.truncate(path, 600)
-        with pytest.raises(SortFailed, match="ends at byte 600, and had 1000") as caught:
+        with pytest.raises(SortFailed, match="ends at byte 600, but had 1000") as caught:
             reader.read(second, buffer)
     assert str(path) in caught.value.message
 
 
-# ---- cut where
+# ---- cutting
 
 lines_of_files = st.lists(
     st.lists(st.binary(max_size=12).map(lambda line: line.replace(b"\n", b"")), max_size=12)
@@ -256,7 +255,7 @@ def whole(texts: list[bytes], format_: Format) -> bytes:
 
 
 def check_chunks(inputs: Inputs, format_: Format, chunk_bytes: int, expected: bytes) -> None:
-    """They are whole records, not too many bytes, and together everything."""
+    """Chunks are whole records, have not too many bytes, and are together the whole input."""
     buffer = memoryview(bytearray(chunk_bytes + 100))
     position = 0
     with InputReader(inputs, format_) as reader:
@@ -329,7 +328,7 @@ def test_a_line_as_long_as_allowed(tmp_path: Path) -> None:
 def test_a_line_that_is_too_long_is_named_with_its_place(tmp_path: Path) -> None:
     path = write(tmp_path / "a", b"first\n" + b"x" * (MAX_LINE + 500) + b"\nlast\n")
     inputs = find([path], Lines())
-    told = f"{path} has a line of {MAX_LINE + 501} bytes at byte 6, and a line may have at most {MAX_LINE}, newline included"
+    told = f"{path} has a line of {MAX_LINE + 501} bytes at byte 6; a line may have at most {MAX_LINE}, newline included"
     with pytest.raises(SortFailed, match=told):
         chunks(inputs, Lines(), 1 << 20)
     with pytest.raises(SortFailed, match=told):
@@ -340,7 +339,7 @@ def test_a_line_far_beyond_the_limit_is_not_measured_to_its_end(tmp_path: Path) 
     path = tmp_path / "a"
     with path.open("wb") as file:
         file.truncate(MAX_LINE + MEASURED + 10)
-    with pytest.raises(SortFailed, match=f"{path} has a line of more than {MAX_LINE + MEASURED} bytes at byte 0, and"):
+    with pytest.raises(SortFailed, match=f"{path} has a line of more than {MAX_LINE + MEASURED} bytes at byte 0; a line"):
         chunks(find([path], Lines()), Lines(), 1 << 20)
 
 
@@ -369,12 +368,12 @@ def test_many_files_are_read_by_threads_with_few_of_them_open(tmp_path: Path) ->
     with InputReader(inputs, THREE) as reader, ThreadPoolExecutor(4) as threads:
         list(threads.map(read, found))
         list(threads.map(read, reversed(found)))
-    # Looking takes one or two itself, in each thread.
+    # Listing the files opens one or two itself, in each thread.
     assert HELD_OPEN <= most - before <= HELD_OPEN + 12
     assert open_files() == before
 
 
-# ---- a sample of the keys
+# ---- samples of the keys
 
 
 def records_with_positions(data: bytes, format_: Format) -> dict[int, bytes]:
@@ -416,7 +415,7 @@ def test_samples_are_spread_over_all_bytes(tmp_path: Path, format_: Format) -> N
 
 
 def read_bytes() -> int:
-    """What this process has read since it began."""
+    """The bytes that this process has read since it began."""
     return int(Path("/proc/self/io").read_text().split("rchar: ")[1].split()[0])
 
 

@@ -1,4 +1,4 @@
-"""Do records of several files lie where their rows say?"""
+"""Records of several files are at the places that their rows say."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Does what is shared out fit into the memory that there is?"""
+"""The buffers fit into the memory."""
 
 import pytest
 
@@ -33,5 +33,5 @@ def test_inputs_stay_mapped_where_they_fit() -> None:
     assert not memory_budget(1 * GIB, 2, GENSORT, inputs(2_000_000_000), 1).lazily
     assert not memory_budget(2 * GIB, 2, Lines(), inputs(1_000_000), 1).lazily
     assert not memory_budget(2 * GIB, 2, GENSORT, inputs(1_000_000, files=100), 1).lazily
-    # Keys of such short records would weigh more than the records.
+    # The keys of such short records would take more memory than the records.
     assert not memory_budget(2 * GIB, 2, Fixed(4, 0, 4), inputs(1 << 30), 1).lazily

@@ -1,4 +1,4 @@
-"""Is output whole, proven and kept, and is nothing else ever under its name?"""
+"""Output is complete, proven and kept, and no other file ever gets its name."""
 
 import os
 from collections.abc import Iterator
@@ -158,7 +158,7 @@ def test_a_full_disk_breaks_the_job_and_leaves_nothing(tmp_path: Path, sync: boo
         close_all(workers)
 
 
-# ---- divided again
+# ---- split partitions
 
 SHORT = Fixed(length=4, key_offset=1, key_length=2)
 

@@ -1,4 +1,4 @@
-"""When does a received part count, and what is left of one that does not?"""
+"""Only complete and valid parts are kept, and other parts leave no trace."""
 
 import threading
 from collections.abc import Iterator
@@ -86,17 +86,17 @@ def test_what_does_not_match_its_header_leaves_nothing(pair: tuple[Worker, Worke
     receiver, sender = pair
     data = b"".join(blocks(sender, 0))
     for _ in range(3):
-        # What came whole and is something else comes no better the next time.
+        # A part that arrived completely and differs will differ the next time, too.
         error, said = (
-            (SortRefused, "not what its sender declared")
+            (SortRefused, "differs from what its sender declared")
             if how in ("flipped", "doubled")
-            else (PeerUnavailable, "arrive whole")
+            else (PeerUnavailable, "arrive completely")
         )
         with pytest.raises(error, match=said):
             receiver.parts.receive(header(sender, receiver, 0), [damaged(data, how)])
     assert not receiver.parts.has(0, 1)
     assert left_in(receiver) == []
-    # And the memory that was reserved for it is free again.
+    # The memory that was reserved for it is free again.
     assert receiver.parts.receive(header(sender, receiver, 0), [data])
     assert left_in(receiver) == ([] if memory == AMPLE else ["part.00000.00001"])
 
@@ -163,7 +163,7 @@ def test_what_is_declared_and_not_here_is_lacking(pair: tuple[Worker, Worker]) -
     assert receiver.parts.lacking(declared) == ((0, 1), (1, 1), (2, 1))
     receiver.parts.receive(header(sender, receiver, 1), blocks(sender, 1))
     assert receiver.parts.lacking(declared) == ((0, 1), (2, 1))
-    # Nobody sends a part without records.
+    # A part without records is not sent.
     assert receiver.parts.lacking({**declared, 0: (declared[0][0], Proof())}) == ((2, 1),)
 
 
@@ -210,5 +210,5 @@ def test_lines_cut_by_blocks_are_proven(tmp_path: Path, memory: int, form: Forma
         receiver, sender = sweep_all(made)
         data = b"".join(blocks(sender, 0))
         assert receiver.parts.receive(header(sender, receiver, 0), (data[at : at + 777] for at in range(0, len(data), 777)))
-        with pytest.raises(SortRefused, match="not what its sender declared"):
+        with pytest.raises(SortRefused, match="differs from what its sender declared"):
             receiver.parts.receive(header(sender, receiver, 1), [b"".join(blocks(sender, 1))[:-1] + b"x"])

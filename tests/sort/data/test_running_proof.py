@@ -1,4 +1,4 @@
-"""Do records prove the same, one by one, in blocks, by partition and in a file?"""
+"""The proof of records is the same one by one, in blocks, by partition and from a file."""
 
 import time
 from collections.abc import Callable
@@ -49,7 +49,8 @@ def test_a_long_line_in_many_blocks_takes_about_as_long_as_at_once() -> None:
         return prover.proof()
 
     assert in_blocks() == prove(line, Lines())
-    # CPU time of this thread: other processes do not count. Joined anew with each block, it takes a hundred times as long.
+    # CPU time of this thread, so that other processes do not count. Joined again with each block, it takes a hundred times as
+    # long.
     assert cpu_seconds(in_blocks) < 10 * cpu_seconds(lambda: prove(line, Lines()))
 
 

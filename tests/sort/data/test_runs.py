@@ -1,4 +1,4 @@
-"""Are pieces and parts the same bytes, wherever the records lie?"""
+"""Pieces and parts have the same bytes, for records in maps, files and memory."""
 
 from collections.abc import Iterator
 from itertools import accumulate, pairwise
@@ -26,7 +26,7 @@ CASES: dict[str, tuple[Format, bytes, int]] = {
 @pytest.fixture(params=CASES)
 def worker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Worker]:
     form, data, memory = CASES[request.param]
-    # In two files, so that mapped records lie in two maps.
+    # In two files, so that mapped records are in two maps.
     half = len(records_of(form, data)) // 2
     first = b"".join(records_of(form, data)[:half])
     with contexts(tmp_path, [{"a": first, "b": data[len(first) :]}], form, memory=memory) as made:

@@ -1,4 +1,4 @@
-"""What does a sweep declare, what does it keep of an earlier one, and what does it refuse to go on with?"""
+"""A sweep declares its records, keeps complete runs of an earlier sweep, and refuses changed inputs."""
 
 import os
 from dataclasses import replace
@@ -81,11 +81,11 @@ def test_an_input_that_was_changed_breaks_the_job(tmp_path: Path, memory: int) -
             sweep(made[0])
 
 
-# ---- what is kept
+# ---- kept runs
 
 
 def stripes(context: SortContext) -> dict[str, int]:
-    """The run files, and by what one notices that they were written again."""
+    """The run files, with their inode numbers, which change when a file is written again."""
     return {path.name: path.stat().st_ino for path in sorted(context.place.runs.iterdir())}
 
 
@@ -95,7 +95,7 @@ def swept_twice(folder: Path, damage: str) -> tuple[dict[str, int], dict[str, in
         (first,) = sweep_all(made)
         before = stripes(made[0])
         assert len(before) >= 3
-        # Held open, so that the number of a file that goes is not given to the one that takes its place.
+        # Held open, so that the inode number of a removed file is not given to its successor.
         held = [path.open("rb") for path in made[0].place.runs.iterdir()]
         victim = made[0].place.run_file(1)
         match damage:

@@ -1,4 +1,4 @@
-"""Is work done once, in order of its items, and does it end when something goes wrong?"""
+"""Work is done once, results are in order of the items, and an error ends all threads."""
 
 import signal
 import threading
@@ -55,7 +55,7 @@ def test_who_is_interrupted_does_not_leave_the_others_at_work() -> None:
             time.sleep(0.1)
             ended.set()
 
-    # A shell lets what it starts in the background ignore it.
+    # A shell makes background processes ignore this signal.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with pytest.raises(KeyboardInterrupt):

@@ -1,4 +1,4 @@
-"""Does the validator find everything that is wrong, and nothing that is not?"""
+"""The validator finds every fault and reports no others."""
 
 import random
 import zlib
@@ -139,7 +139,7 @@ def test_a_truncated_file_is_refused_by_name_size_and_length(tmp_path: Path) -> 
 def test_what_is_not_there_is_no_success(tmp_path: Path) -> None:
     with pytest.raises(SortRefused, match="does not exist"):
         validate([tmp_path / "missing"])
-    with pytest.raises(SortRefused, match="holds no file"):
+    with pytest.raises(SortRefused, match="has no files to validate"):
         validate([tmp_path])
 
 
@@ -178,7 +178,7 @@ def test_progress_adds_up_to_the_size(tmp_path: Path) -> None:
     assert len(heard) == 3
 
 
-# ---- what is said
+# ---- the summary
 
 
 def test_in_the_public_tools_words() -> None:

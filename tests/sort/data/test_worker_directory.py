@@ -1,4 +1,4 @@
-"""Has each worker its directories for itself, and is exactly what may stay still there when it starts again?"""
+"""Each worker has its directories for itself, and after a restart exactly the valid files stay."""
 
 import json
 import os
@@ -40,7 +40,7 @@ def refusal(act: Callable[[], None]) -> SortRefused:
     return caught.value
 
 
-# ---- for whom
+# ---- locks
 
 
 def test_names(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_where_no_directory_can_be_is_refused(tmp_path: Path) -> None:
         refused = refusal(lambda place=place: place.lock(0))  # type: ignore[misc]
         assert refused.code == "bad_directory"
         assert refused.message.startswith(f"the {named} directory {tmp_path}")
-    # Nothing is held after a refusal.
+    # After a refusal no directory stays locked.
     with WorkerDirectory(tmp_path / "s", tmp_path / "o") as place:
         place.lock(0)
 
@@ -116,7 +116,7 @@ time.sleep(600)
 
 @pytest.fixture
 def hold() -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """Starts a process that takes directories and sits on them."""
+    """Start a process that locks directories and keeps them."""
     started: list[subprocess.Popen[str]] = []
 
     def start(*arguments: object) -> subprocess.Popen[str]:
@@ -140,7 +140,7 @@ def test_of_two_processes_one_gets_the_directories(tmp_path: Path, hold: Callabl
         refused = refusal(lambda wanted=wanted: WorkerDirectory(*wanted).lock(0.1))  # type: ignore[misc]
         assert refused.code == "in_use"
         assert refused.message.startswith(f"the {named} directory {tmp_path / named} is in use by process {holder.pid};")
-    # Who was refused one of them holds none of them.
+    # A process that was refused one of them has locked none of them.
     with WorkerDirectory(tmp_path / "s", tmp_path / "o") as place:
         place.lock(0)
 
@@ -211,12 +211,12 @@ def test_scratch_is_private(place: WorkerDirectory) -> None:
     assert place.scratch.stat().st_mode & 0o077 == 0
 
 
-# ---- whose output
+# ---- markers
 
 
 def test_an_output_directory_is_marked_until_the_job_is_completed(place: WorkerDirectory) -> None:
     place.claim_output(JOB, "worker-a")
-    assert json.loads(place.marker.read_bytes()) == {"job": JOB, "worker": "worker-a"}
+    assert json.loads(place.marker.read_bytes()) == {"job": JOB, "worker": "worker-a", "is_done": False}
     place.output_file(3).write_bytes(b"")
     (place.output / "partition.00004.1.partial").write_bytes(b"")
     (place.output / ".torpor-sort").mkdir()
@@ -224,7 +224,7 @@ def test_an_output_directory_is_marked_until_the_job_is_completed(place: WorkerD
     place.release_output()
     place.release_output()
     assert not place.marker.exists()
-    # Now it is the user's, and nobody writes over it.
+    # Now it belongs to the user and is not overwritten.
     assert refusal(lambda: place.claim_output(JOB, "worker-a")).code == "not_empty"
 
 
@@ -248,7 +248,7 @@ def test_the_mark_covers_nothing_but_partitions(place: WorkerDirectory, name: st
 @pytest.mark.parametrize(("job", "worker"), [("job-2", "worker-a"), (JOB, "worker-b")])
 def test_files_of_another_job_or_worker_are_refused(place: WorkerDirectory, job: str, worker: str) -> None:
     place.claim_output(JOB, "worker-a")
-    place.claim_output(job, worker)  # Nothing was written yet, so it may be had.
+    place.claim_output(job, worker)  # No file was written yet, so the directory can be claimed.
     place.output_file(0).write_bytes(b"")
     assert refusal(lambda: place.claim_output(JOB, "worker-a")).code == "not_empty"
     place.claim_output(job, worker)
@@ -283,7 +283,7 @@ def test_a_shared_output_is_marked_by_who_shares_it(tmp_path: Path) -> None:
         assert refusal(lambda: worker.claim_output(JOB, "worker.1")).code == "not_empty"
 
 
-# ---- what stays
+# ---- files that stay
 
 
 def put(place: WorkerDirectory, path: Path, kind: FileKind, *, job: str = JOB, boundaries: str = BOUNDARIES) -> None:
@@ -294,7 +294,7 @@ def put(place: WorkerDirectory, path: Path, kind: FileKind, *, job: str = JOB, b
 
 
 def furnish(place: WorkerDirectory) -> None:
-    """Everything that a worker leaves, whole."""
+    """Create all files of a worker, complete."""
     place.claim_output(JOB, "a")
     put(place, place.run_file(0), FileKind.RUN)
     put(place, place.run_file(1), FileKind.RUN)
@@ -310,7 +310,7 @@ def furnish(place: WorkerDirectory) -> None:
 
 
 def names_of(place: WorkerDirectory) -> set[str]:
-    """Data and temporaries, each under its own name."""
+    """Data and temporary files, each by its name."""
     manifests = {name for name in tree(place.manifests) if name.endswith(".json")}
     found = {Path(name).name for top in (place.scratch, place.output) for name in tree(top)} - manifests
     assert manifests == {
@@ -487,7 +487,7 @@ def test_waiting_ends_when_it_should(tmp_path: Path) -> None:
         place.lock(0)
         began = time.monotonic()
         refusal(lambda: WorkerDirectory(tmp_path / "s", tmp_path / "o").lock(0.3))
-        # A lower bound only: it is how long it waited, not how fast it was.
+        # Only a lower bound: it measures the wait, not the speed.
         assert time.monotonic() - began >= 0.3
 
 
@@ -502,7 +502,7 @@ FOREIGN = (
 
 
 def test_what_somebody_else_keeps_in_scratch_stays(place: WorkerDirectory) -> None:
-    """A directory may be used for other things as well."""
+    """The user may use the directory for other things."""
     furnish(place)
     for name in FOREIGN:
         (place.scratch / name).write_text("precious")

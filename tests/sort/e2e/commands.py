@@ -1,4 +1,4 @@
-"""How is the sort called from outside, and what does it leave behind?"""
+"""Run the commands of the sort, and read what they leave."""
 
 import json
 import os
@@ -14,10 +14,10 @@ from typing import Any, TypeVar
 from tests.support.waiting import wait_until
 
 HANGS_S = 120.0
-"""Only so that a test that hangs ends."""
+"""Only ends a test that hangs."""
 FAST = ("--heartbeat", "0.2", "--heartbeat-lost", "3")
 ALL_WORKERS = ("--min-share", "0")
-"""`run` starts as many as `--workers` says, though the input is small."""
+"""`run` starts as many workers as `--workers` says, although the input is small."""
 
 Found = TypeVar("Found")
 
@@ -30,7 +30,7 @@ class Ended:
 
     @property
     def said(self) -> str:
-        """The line that says why it ended."""
+        """The line that gives the reason of the end."""
         lines = [line for line in self.err.decode().splitlines() if line.startswith("torpor: ")]
         assert len(lines) == 1, self.err.decode()
         return lines[0].removeprefix("torpor: ")
@@ -50,7 +50,7 @@ def torpor_sort(*words: object, prefix: Sequence[str] = ()) -> Ended:
 
 
 def sorted_well(*words: object) -> Any:
-    """The report of a `run` that went well."""
+    """The report of a `run` that succeeded."""
     done = torpor_sort("run", *words, "--json")
     assert done.code == 0, done.err.decode()
     assert done.json["outcome"] == "valid"
@@ -64,7 +64,7 @@ def generated(path: Path, records: int, *words: object) -> Path:
 
 
 class Process:
-    """One that runs beside the test."""
+    """A command that runs beside the test."""
 
     def __init__(self, *words: object) -> None:
         self._process = subprocess.Popen(
@@ -104,7 +104,7 @@ def running(*words: object) -> Iterator[Process]:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """A master and the workers that belong to it."""
+    """A master, with the commands of its workers."""
 
     folder: Path
     master: Process
@@ -119,7 +119,7 @@ class Cluster:
         return self.state / "join.json"
 
     def worker(self, index: int, input_: Path, *words: object, join: Path | None = None) -> list[object]:
-        """The words of a worker's command."""
+        """The arguments of a worker's command."""
         output = self.folder / f"output.{index}"
         places = ("--input", input_, "--output", output, "--scratch", self.folder / f"scratch.{index}")
         return ["worker", self.address, "--join", join or self.join, *places, "--memory", "64M", *FAST, *words]
@@ -142,7 +142,7 @@ def wait_for(look: Callable[[], Found | None], what: str) -> Found:
 
 
 def process_state(pid: int) -> str:
-    """R, S, T (stopped), Z (ended) and others; Z also when it is gone."""
+    """R, S, T (stopped), Z (ended) and others; Z also for a process that is gone."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):
@@ -162,7 +162,8 @@ def has_reached(output: Path, index: int, state: str) -> bool:
 
 
 def stop_midway(output: Path) -> int:
-    """Stops worker 1 while it sorts, so that the job cannot end, and waits until worker 0 sorts too; its pid."""
+    """Stop worker 1 while it sorts, so that the job cannot end, and wait until worker 0 sorts too. Returns the pid of
+    worker 1."""
     wait_for(lambda: has_reached(output, 1, "Sorting"), "a worker that sorts")
     stopped = pid_of(output, 1)
     os.kill(stopped, signal.SIGSTOP)
@@ -171,7 +172,7 @@ def stop_midway(output: Path) -> int:
 
 
 def pid_of(output: Path, index: int) -> int:
-    """As the worker of a `run` has written it down; perhaps the one before the present one."""
+    """From the pid file of the worker of a `run`; perhaps of the process before the present one."""
     path = output / ".torpor-sort" / f"worker.{index}" / "worker.pid"
 
     def written() -> str | None:
@@ -181,12 +182,12 @@ def pid_of(output: Path, index: int) -> int:
 
 
 def contents(folder: Path) -> Mapping[str, bytes]:
-    """Every file beneath, hidden ones too; of a folder that is not there, none."""
+    """Every file below, including hidden ones; empty for a folder that does not exist."""
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
 def joined(output: Path) -> bytes:
-    """All partitions in order; nothing else may be left there."""
+    """All partitions in order; no other file may be there."""
     found = contents(output)
     assert all(name.startswith("partition.") for name in found), sorted(found)
     return b"".join(found[name] for name in sorted(found))
@@ -203,7 +204,7 @@ def by_slices(data: bytes, length: int) -> list[bytes]:
 
 
 def by_key(data: bytes) -> bytes:
-    """Records of a hundred bytes in the order of their first ten, as Python sorts them."""
+    """Records of a hundred bytes in the order of their first ten bytes, as Python sorts them."""
     records = by_slices(data, 100)
     records.sort(key=lambda record: record[:10])
     return b"".join(records)

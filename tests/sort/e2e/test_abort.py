@@ -1,4 +1,4 @@
-"""Does `abort` end a sort everywhere, and leave the inputs and nothing else?"""
+"""`abort` ends a sort everywhere, and leaves only the inputs."""
 
 import os
 import signal
@@ -43,7 +43,7 @@ def test_master_and_workers_end_and_only_the_input_stays(tmp_path: Path, input_:
         workers = torpor_sort("status", job.state, "--json").json["workers"]
         no_token = torpor_sort("abort", job.address)
         assert no_token.code == 1
-        assert "--join names the master's join.json" in no_token.said
+        assert "--join needs the master's join.json" in no_token.said
         a_worker = torpor_sort("abort", workers[0]["control_address"], "--join", job.join)
         assert a_worker.code == 1
         assert "is not a master" in a_worker.said
@@ -72,7 +72,7 @@ def test_before_any_worker_is_there(tmp_path: Path) -> None:
 
 
 def test_a_completed_job_is_not_aborted(tmp_path: Path, input_: Path) -> None:
-    # As long as a worker is held, the master must not count it as lost and leave.
+    # While a worker is held, the master must not count it as lost and end.
     with (
         cluster(tmp_path, 1, "--heartbeat-lost", 60) as job,
         running(*job.worker(0, input_, "--hold", "Completed:after-send")) as worker,

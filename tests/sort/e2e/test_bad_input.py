@@ -1,4 +1,4 @@
-"""What does the sort say to what cannot be sorted, and does it leave everything as it was?"""
+"""Input that cannot be sorted is refused with a clear message, and no file is changed."""
 
 import os
 import shutil
@@ -18,7 +18,7 @@ RECORDS = fixed_records(50, GENSORT, seed=1)
 
 
 class Case:
-    """Words of `run` behind its output, made in a folder; `said` is in its one line."""
+    """The arguments of `run`, and files to make in a folder; `said` is part of its one line."""
 
     def __init__(self, code: int, said: str, *words: str, make: Callable[[Path], object] = lambda folder: None) -> None:
         self.code, self.said, self.words, self.make = code, said, words, make
@@ -45,20 +45,20 @@ CASES: Mapping[str, Case] = {
     "a pipe": Case(1, "/in/pipe", "in", "--output", "out", make=lambda folder: os.mkfifo(folder / "in" / "pipe")),
     "not empty": Case(1, "out holds precious", "in", "--output", "out", make=write("out/precious", b"mine")),
     "output is a file": Case(1, "out", "in", "--output", "out", make=write("out", b"mine")),
-    "output in the input": Case(1, "lies in the input", "in", "--output", "in/out"),
-    "input in the output": Case(1, "lies in the output", "out/in", "--output", "out", make=write("out/in/a", RECORDS)),
-    "scratch in the input": Case(1, "lies in the input", "in", "--output", "out", "--scratch", "in/scratch"),
-    "a format that there is not": Case(2, "the format 'csv' is not known", "in", "--output", "out", "--format", "csv"),
+    "output in the input": Case(1, "is inside the input", "in", "--output", "in/out"),
+    "input in the output": Case(1, "is inside the output", "out/in", "--output", "out", make=write("out/in/a", RECORDS)),
+    "scratch in the input": Case(1, "is inside the input", "in", "--output", "out", "--scratch", "in/scratch"),
+    "a format that there is not": Case(2, "the format 'csv' is unknown", "in", "--output", "out", "--format", "csv"),
     "a record beyond the memory": Case(2, "1 to 65536 bytes", "in", "--output", "out", "--format", "fixed:65537:0:10"),
     "a field of no lines": Case(2, "go together", "in", "--output", "out", "--key", "2"),
     "a memory that is no size": Case(2, "--memory '2X' is not a size", "in", "--output", "out", "--memory", "2X"),
     "too little memory": Case(
-        2, "at least 8M", "in", "--output", "out", "--memory", "7M", "--workers", "2", "--min-share", "0"
+        2, "give at least --memory 8M", "in", "--output", "out", "--memory", "7M", "--workers", "2", "--min-share", "0"
     ),
     "a share that is no size": Case(2, "--min-share '1X' is not a size", "in", "--output", "out", "--min-share", "1X"),
     "a line without an end": Case(
         3,
-        "/in/long has a line of 17825792 bytes at byte 0, and a line may have at most 16777216, newline included; shorten or",
+        "/in/long has a line of 17825792 bytes at byte 0; a line may have at most 16777216, newline included; shorten or",
         "in",
         "--output",
         "out",

@@ -1,4 +1,4 @@
-"""Do the commands in the manifests of deploy/ make a sort, as they stand there?"""
+"""The commands in the manifests of deploy/ run a sort."""
 
 import socket
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ def free_port() -> int:
 
 
 def commands_of_kubernetes() -> Iterator[list[str]]:
-    """The master's, then each worker's, with its index where the Job puts it."""
+    """The master's command, then each worker's, with its index where the Job puts it."""
     jobs = kubernetes()
     yield container(jobs["torpor-sort-master"])["args"]
     workers = jobs["torpor-sort-workers"]
@@ -51,7 +51,7 @@ def commands_of_compose() -> Iterator[list[str]]:
 
 
 def placed(words: list[str], folder: Path, who: str, port: int) -> list[str]:
-    """What would be mounted somewhere lies in the test's folder; names of hosts are this one's."""
+    """The command with mounted folders in the test's folder and with this host for all host names."""
     places = {
         "/join/join.json": folder / "join.json",
         "/join.json": folder / "join.json",

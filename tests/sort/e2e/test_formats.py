@@ -1,4 +1,4 @@
-"""What do `run` and `master` do with input whose format the user does not name, and does it say so?"""
+"""`run` and `master` choose a format for the input if the user gives none, and report it."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -45,7 +45,7 @@ def test_utf_16_that_is_no_records_is_refused(tmp_path: Path) -> None:
     (tmp_path / "in").write_bytes("pear\nplum\n".encode("utf-16"))
     done = torpor_sort("run", tmp_path / "in", "--output", tmp_path / "out")
     assert done.code == 1
-    assert "is --format right?" in done.said
+    assert "check --format" in done.said
     assert not (tmp_path / "out").exists()
 
 
@@ -76,7 +76,7 @@ RECORDS = b"".join(bytes([255, key]) + bytes(98) for key in range(200))
 
 
 def lead(inputs: Sequence[bytes], folder: Path, *options: str) -> tuple[Ended, bytes]:
-    """What a master of workers with these inputs says and answers, and what they wrote."""
+    """The output and result of a master whose workers have these inputs, and what they wrote."""
     paths = []
     for index, content in enumerate(inputs):
         paths.append(folder / f"in.{index}")
@@ -86,7 +86,7 @@ def lead(inputs: Sequence[bytes], folder: Path, *options: str) -> tuple[Ended, b
         here.start()
         code = here.master.wait()
         if code == 0:
-            here.end_well()  # else one that comes late looks for its master for a while
+            here.end_well()  # otherwise a worker that comes late looks for its master for a while
         written = [path for index in range(len(inputs)) for path in here.output(index).glob("partition.*")]
         joined = b"".join(path.read_bytes() for path in sorted(written, key=lambda path: path.name))
         return Ended(code, here.master.answer.read_bytes(), here.master.log.read_bytes()), joined
@@ -112,7 +112,7 @@ def test_the_inputs_of_the_workers_decide(tmp_path: Path, inputs: list[bytes], l
 def test_workers_whose_inputs_differ_are_refused_with_their_names(tmp_path: Path) -> None:
     done, written = lead([TEXT, RECORDS], tmp_path)
     assert (done.code, written) == (3, b"")
-    for words in ("seems to be lines", "seems to be gensort", "index 0", "index 1", "choose with --format"):
+    for words in ("seems to be lines", "seems to be gensort", "index 0", "index 1", "choose one with --format"):
         assert words in done.err.decode(), words
 
 

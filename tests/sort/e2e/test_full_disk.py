@@ -1,4 +1,4 @@
-"""What becomes of a sort whose disk is full, and of the same command once there is room?"""
+"""A sort on a full disk fails with a clear message, and the same command succeeds once there is space."""
 
 import subprocess
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Do others who sort the same records come to the same bytes?"""
+"""Other programs that sort the same records produce the same bytes."""
 
 import random
 import zlib
@@ -21,15 +21,15 @@ from tests.sort.e2e.commands import (
 
 pytestmark = pytest.mark.e2e
 
-# A byte that no record holds, so that the whole line is one field and its first ten bytes are the key.
+# A byte that is in no record, so that the whole line is one field and its first ten bytes are the key.
 BY_TEN_BYTES = ("-t", "\x01", "-k1.1,1.10")
 GOLDEN = "7a27e2d0d55de"
-"""Over the first 1,000,000 binary records, as the public benchmark states it."""
+"""The checksum of the first 1,000,000 binary records, as published by the benchmark."""
 
 
 @pytest.fixture(scope="module")
 def ascii_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three files, of which one lies deeper; the keys are few, so that much hangs on the order of equal ones."""
+    """Three files, one in a subfolder. There are few keys, so the order of equal keys matters."""
     folder = tmp_path_factory.mktemp("ascii")
     (folder / "b").mkdir()
     generated(folder / "a", 30_000, "--ascii")
@@ -62,7 +62,7 @@ def test_ascii_records_lie_as_gnu_sort_lays_them(
 
 
 def test_workers_with_inputs_of_their_own_count_in_the_order_of_their_indices(tmp_path: Path) -> None:
-    """Equal keys come first from worker 0, though it comes last."""
+    """Equal keys come first from worker 0, although it registers last."""
     inputs = [generated(tmp_path / str(index), 8_000, "--ascii", "--skew", "--seed", index * 8_000) for index in range(2)]
     with (
         cluster(tmp_path, 2, "--format", "gensort") as job,
@@ -75,7 +75,7 @@ def test_workers_with_inputs_of_their_own_count_in_the_order_of_their_indices(tm
 
 
 def odd_lines() -> bytes:
-    """Empty, without fields, with NULs and high bytes, long, equal, and the last without its newline."""
+    """Lines that are empty, without fields, with NULs and high bytes, long, equal, and a last one without its newline."""
     dice = random.Random(20)
     words = [b"", b"a", b"a\0", b"a\0b", b"\xff\xfe", b"\x80", b"pear", b"pear ", b"plum" * 40, b"\r", b"\t"]
     lines = [b"", b",", b",,", b"no field at all", b"x" * 300_000, b"x" * 300_000 + b",y", b"z," + b"k" * 70_000 + b"\0"]
@@ -100,7 +100,7 @@ def test_lines_lie_as_gnu_sort_lays_them(tmp_path: Path, format_words: tuple[str
 
 
 def test_fixed_records_lie_as_python_lays_them(tmp_path: Path) -> None:
-    """A key in the midst, seven bytes wide, few different ones."""
+    """A key of seven bytes in the middle, with few different values."""
     dice = random.Random(7)
     records = [dice.randbytes(5) + dice.choice(b"abc").to_bytes() * 6 + dice.randbytes(8) for _ in range(60_000)]
     (tmp_path / "records").write_bytes(b"".join(records))
@@ -121,7 +121,7 @@ def test_the_validators_checksum_is_zlibs(tmp_path: Path) -> None:
 
 
 def test_a_million_records_have_the_golden_checksum(tmp_path: Path) -> None:
-    """Before and after they were sorted."""
+    """Before and after the sort."""
     made = generated(tmp_path / "made", 1_000_000)
     assert torpor_sort("validate", made, "--json").json["checksum"] == GOLDEN
     sorted_well(made, "--output", tmp_path / "out", "--memory", "64M", "--no-sync")

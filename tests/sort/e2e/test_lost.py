@@ -1,4 +1,4 @@
-"""How does a job end whose workers, master or inputs are lost for good?"""
+"""A job whose workers, master or inputs are lost for good fails."""
 
 import signal
 from pathlib import Path
@@ -22,8 +22,8 @@ def test_nobody_is_waited_for_longer_than_was_said(tmp_path: Path) -> None:
     with cluster(tmp_path, 2, "--registration-timeout", 0.5) as job:
         done = job.master.ended()
     assert done.code == 3
-    assert "0 of 2 workers registered within 0.5 s: nobody" in done.json["detail"]
-    # Who starts it again hears the same: a job that has failed stays failed, and a rerun is a new one.
+    assert "0 of 2 workers registered within 0.5 s: none" in done.json["detail"]
+    # The same command fails again: a failed job stays failed, and a new sort needs a new job.
     again = torpor_sort("master", "--workers", 2, "--state", job.state)
     assert again.code == 3
     assert "0 of 2 workers registered" in again.said

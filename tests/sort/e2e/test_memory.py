@@ -1,4 +1,4 @@
-"""Does a sort keep within its memory, whatever it sorts?"""
+"""A sort stays within its memory for any input."""
 
 import json
 import re
@@ -26,7 +26,7 @@ def peak(pid: int) -> int:
 
 
 def peaks(tmp_path: Path, records: int) -> tuple[int, int]:
-    """Of the master and of its worker, looked at until the worker is gone."""
+    """The peaks of the master and of its worker, measured until the worker is gone."""
     made = generated(tmp_path / f"in.{records}", records)
     output = tmp_path / f"out.{records}"
     words = ("--output", output, "--memory", MEMORY, "--no-sync", "--json")

@@ -1,4 +1,4 @@
-"""Does the same command go on after a sort was killed, interrupted or lost its workers?"""
+"""The same command goes on after a sort was killed or interrupted, or lost its workers."""
 
 import json
 import os
@@ -55,7 +55,7 @@ def test_the_same_command_goes_on_where_it_stood(
         ended = run.ended()
     assert ended.code == code
     wait_for(lambda: all(process_state(worker) == "Z" for worker in workers), "the end of its workers")
-    assert number is signal.SIGKILL or ended.said == "interrupted (the same command goes on where it stood)"
+    assert number is signal.SIGKILL or ended.said == "interrupted (run the same command again to continue)"
     assert not [name for name in contents(output) if name.startswith("partition.")]
 
     if number is signal.SIGKILL:
@@ -84,7 +84,7 @@ def test_a_torn_journal_does_not_stop_the_same_command(
         run.send(signal.SIGKILL)
         run.ended()
     wait_for(lambda: all(process_state(worker) == "Z" for worker in workers), "the end of its workers")
-    # As a kill while the workers write their output would leave it.
+    # As after a kill while the workers write their output.
     (output / "partition.00000").write_bytes(b"half")
     os.truncate(state / torn, 100)
 

@@ -1,4 +1,4 @@
-"""Does every worker get its share, however the keys lie?"""
+"""Every worker gets its share for any distribution of keys."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -56,7 +56,7 @@ def test_no_worker_writes_much_more_than_its_share(tmp_path: Path, make: Callabl
     assert sum(written) == RECORDS
     assert max(written) * WORKERS / RECORDS <= MOST, written
     assert report["skew"] == pytest.approx(max(written) * WORKERS / RECORDS)
-    # What is said of the workers is also so: as many partitions each, in order.
+    # The files agree with the report: the same number of partitions for each worker, in order.
     sizes = [len(file) for _, file in sorted(contents(tmp_path / "out").items())]
     each = len(sizes) // WORKERS
     assert [sum(sizes[at : at + each]) // 100 for at in range(0, len(sizes), each)] == written

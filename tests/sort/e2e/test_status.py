@@ -1,4 +1,4 @@
-"""Does `status` tell how a sort stands while it runs, and that nobody is there when nobody is?"""
+"""`status` reports a sort while it runs, and that the master is not reachable otherwise."""
 
 import json
 import signal
@@ -55,7 +55,7 @@ def test_a_master_that_never_was_is_told_as_such(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("tls", [False, True], ids=["open", "TLS"])
 def test_the_status_of_one_worker(tmp_path: Path, tls: bool) -> None:
-    """The other worker does not come, so that this one stays where it is."""
+    """The other worker does not come, so that this one stays in its state."""
     (tmp_path / "in").write_bytes(fixed_records(2_000, GENSORT, seed=3))
     with cluster(tmp_path, 2, *(["--tls"] if tls else [])) as job, running(*job.worker(0, tmp_path / "in")):
         (found,) = wait_for(lambda: torpor_sort("status", job.state, "--json").json["workers"], "the worker")

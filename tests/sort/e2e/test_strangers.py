@@ -1,4 +1,4 @@
-"""Who may take part in a job, and what becomes of it when somebody misbehaves?"""
+"""Only members take part in a job, and peers that misbehave do no harm."""
 
 import json
 import signal
@@ -32,7 +32,7 @@ def expected(inputs: list[Path]) -> bytes:
 
 
 def test_strangers_are_turned_away_and_the_job_goes_on(tmp_path: Path) -> None:
-    """One that has no token, one with a wrong one, one with an index that there is not, and one too many."""
+    """A worker without a token, one with a wrong token, one with an invalid index, and one too many."""
     inputs = made_inputs(tmp_path)
     with cluster(tmp_path, 2) as job, running(*job.worker(0, inputs[0], "--index", 0, "--hold", "Sorting")) as first:
         no_join = torpor_sort(*job.worker(8, inputs[0], join=tmp_path / "nothing.json"))
@@ -43,10 +43,10 @@ def test_strangers_are_turned_away_and_the_job_goes_on(tmp_path: Path) -> None:
         forged.write_text(json.dumps({**json.loads(job.join.read_text()), "token": "guessed"}))
         wrong = torpor_sort(*job.worker(8, inputs[0], join=forged))
         assert wrong.code not in (0, None)
-        assert "does not carry the job's token" in wrong.said
+        assert "does not have the job's token" in wrong.said
         assert not [name for name in contents(tmp_path / "output.8") if name.startswith("partition")]
 
-        # The same directories, under another name.
+        # The same directories, under another identity.
         no_index = torpor_sort(*job.worker(8, inputs[0], "--index", 2))
         assert no_index.code != 0
         assert "--index 2 is not from 0 to 1" in no_index.said
@@ -55,7 +55,7 @@ def test_strangers_are_turned_away_and_the_job_goes_on(tmp_path: Path) -> None:
             first.wait_until_held()
             too_many = torpor_sort(*job.worker(8, inputs[0]))
             assert too_many.code != 0
-            assert "is one too many" in too_many.said
+            assert "cannot join: this job already has its" in too_many.said
             first.send(signal.SIGCONT)
             assert (first.ended().code, second.ended().code) == (0, 0)
         done = job.master.ended()
@@ -64,7 +64,7 @@ def test_strangers_are_turned_away_and_the_job_goes_on(tmp_path: Path) -> None:
 
 
 def test_a_peer_that_vanishes_in_the_midst_of_a_part_does_no_harm(tmp_path: Path) -> None:
-    """It says that it sends worker 0's part to worker 1, sends half of it, and is gone; worker 0 sends the whole of it."""
+    """It claims to send worker 0's part to worker 1, sends half, and disconnects; worker 0 sends the whole part."""
     inputs = made_inputs(tmp_path)
     with (
         cluster(tmp_path, 2) as job,
@@ -91,7 +91,7 @@ def half() -> Iterator[bytes]:
 
 
 def takes_parts(job: Cluster) -> tuple[str, int] | None:
-    """Where worker 1 takes parts, once it has sorted, and its first partition."""
+    """Where worker 1 accepts parts, once it has sorted, and its first partition."""
     status = torpor_sort("status", job.state, "--json").json
     found = [worker for worker in status["workers"] if worker["index"] == 1 and worker["state"] == "WaitingForShuffleSignal"]
     return (found[0]["data_address"], 1) if found else None

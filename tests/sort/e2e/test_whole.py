@@ -1,4 +1,4 @@
-"""Does a whole sort go as it is described, from nothing at all to a page about it?"""
+"""A whole sort works as documented, from an empty folder to the report page."""
 
 from pathlib import Path
 
@@ -55,7 +55,7 @@ def test_without_proof_and_without_flushing_the_bytes_are_the_same_and_the_word_
 
 
 def test_a_job_between_machines_is_encrypted(tmp_path: Path) -> None:
-    """As it is between hosts, here by `--tls`; who has no certificate of the job's learns nothing."""
+    """As between hosts, here by `--tls`; a caller without the job's certificate gets no answer."""
     records = fixed_records(5_000, GENSORT, seed=5)
     (tmp_path / "in").write_bytes(records)
     with cluster(tmp_path, 1, "--tls", "--report", tmp_path / "page.html") as job:
@@ -65,7 +65,7 @@ def test_a_job_between_machines_is_encrypted(tmp_path: Path) -> None:
             assert worker.ended().code == 0
         done = job.master.ended()
     assert (done.code, done.json["outcome"]) == (0, "valid")
-    # With --json the address is said on standard error.
+    # With --json the address is on standard error.
     assert job.address.encode() in done.err
     assert job.output(1) == by_key(records)
     assert (tmp_path / "page.html").exists()

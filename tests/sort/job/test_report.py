@@ -1,4 +1,4 @@
-"""Does the report say what came of a sort, to people and to programs?"""
+"""The report describes the result of a sort, as text and as JSON."""
 
 import json
 from dataclasses import replace
@@ -18,7 +18,7 @@ def test_the_text_ends_with_table_facts_and_verdict() -> None:
         "job       a1b2\n"
         "format    gensort\n"
         "sorted by 2 workers, in 4 partitions\n"
-        "skew      1.17 (the largest share, of the fair one)\n"
+        "skew      1.17 (the largest share; 1 is an equal share)\n"
         "checksum  0x00000000000000ab\n"
         "master    Sampling 0.250 s, Configuring 0.250 s, Sorting 0.250 s, Shuffling 0.250 s, Merging 0.250 s",
         "valid: 600 records, 60.00 kB in 1.25 s (0 MB/s), after waiting 0.750 s for workers\n",
@@ -81,7 +81,7 @@ def test_speed_is_in_millions_of_bytes_from_when_all_workers_were_there() -> Non
     assert (fast.seconds, fast.working_seconds, fast.waited_seconds) == (2.0, 1.25, 0.75)
     assert fast.megabytes_per_second == 800.0
     assert replace(fast, history=()).megabytes_per_second == 500.0
-    # A master that was started again has lived shorter than its job.
+    # A restarted master has run shorter than its job.
     assert replace(fast, seconds=0.1).waited_seconds == 0.0
 
 

@@ -1,4 +1,4 @@
-"""Is the page whole by itself, escaped, and is everybody in its picture?"""
+"""The page needs no other files, escapes text, and shows the master and all workers."""
 
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -18,7 +18,7 @@ EVIL = """<script>alert("1")</script> & 'x' ]]> --> \N{SNOWMAN}"""
 
 
 class Elements(HTMLParser):
-    """Every element is closed by its own end."""
+    """Checks that every element is closed by its own end tag."""
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
@@ -121,7 +121,7 @@ def test_a_clock_that_went_back_draws_nothing_backwards() -> None:
 
 def test_bars_stand_where_their_time_is() -> None:
     report = job(workers=(worker(0, 100),))
-    # Two seconds of work from the worker's first transition on, a tenth of that before it and a fiftieth after it.
+    # Two seconds of work from the worker's first transition on, a tenth before it and a fiftieth after it.
     scale = PLOT / 2.24
     bars = [group for group in drawn(report).iter(f"{SVG}g") if (group[0].text or "").startswith("Shuffling, attempt 1")]
     assert len(bars) == 1
@@ -141,7 +141,7 @@ def test_however_long_nobody_came_the_work_has_the_room() -> None:
 def test_a_restart_is_a_break_that_says_why() -> None:
     broken, whole = job(workers=(worker(0, 100, killed_once()),)), job(workers=(worker(0, 100),))
     [mark] = breaks(broken)
-    assert mark[0].text == "failed at 0.700 s: killed; begun again at 0.700 s: started again"
+    assert mark[0].text == "failed at 0.700 s: killed; restarted at 0.700 s: started again"
     assert mark[-1].text == "2"
     assert breaks(whole) == []
 
@@ -160,7 +160,7 @@ def test_the_masters_first_state_is_drawn_from_the_beginning() -> None:
 
 def test_whoever_was_never_heard_of_is_there_all_the_same() -> None:
     silent = job(SortOutcome.FAILED, "lost", (worker(0, 0, ()),))
-    assert "its history is not known" in parsed(silent).text
+    assert "the history is not available" in parsed(silent).text
     assert [lane.spans for lane in lanes(silent)[0]][1] == ()
 
 

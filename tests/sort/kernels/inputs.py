@@ -1,4 +1,4 @@
-"""Which data do the kernels meet: of every format, with few distinct bytes, so that keys tie early and late?"""
+"""Data for the kernels: of every format, with few different bytes, so that keys tie early and late."""
 
 from hypothesis import strategies as st
 
@@ -21,7 +21,7 @@ FORMATS: tuple[Format, ...] = (
     Lines(2, b"\0"),
 )
 
-# So few that keys often tie, with the lowest, the highest, a delimiter and two that are alike in all but one bit.
+# So few that keys often tie: the lowest, the highest, a delimiter and two that differ in one bit.
 SYMBOLS = st.sampled_from([0, 0, 0, 1, 44, 97, 97, 99, 255])
 
 
@@ -33,7 +33,7 @@ def data_of(draw: st.DrawFn, format: Format, most: int = 40) -> bytes:  # noqa: 
 
 
 def _record(length: int) -> st.SearchStrategy[bytes]:
-    # The one byte that differs may be any: hypothesis would rarely find two records that differ only late.
+    # The byte that differs can be anywhere: hypothesis would rarely find two records that differ only late.
     late = st.tuples(st.integers(0, length - 1), SYMBOLS).map(
         lambda drawn: bytes(drawn[0]) + bytes([drawn[1]]) + bytes(length - drawn[0] - 1)
     )

@@ -1,4 +1,4 @@
-"""What are the right answers, found the slow and obvious way?"""
+"""The right answers, computed the slow and obvious way."""
 
 from collections.abc import Callable, Sequence
 
@@ -11,7 +11,7 @@ from torpor.sort.record import Fixed, Format, Lines
 def records_of(format: Format, data: bytes) -> list[bytes]:  # noqa: A002
     if isinstance(format, Fixed):
         return [data[begin : begin + format.length] for begin in range(0, len(data), format.length)]
-    # Not splitlines: a carriage return is a byte like any other. A last line that lacks its newline gets one.
+    # Not splitlines: a carriage return is a byte like any other. A last line without a newline gets one.
     return [line + b"\n" for line in data.removesuffix(b"\n").split(b"\n")] if data else []
 
 
@@ -28,7 +28,7 @@ def key_of(format: Format) -> Callable[[bytes], bytes]:  # noqa: A002
 
 
 def ordered(format: Format, data: bytes) -> list[int]:  # noqa: A002
-    """The rows in stable order; Python's sort is stable, and its bytes compare as the sort's keys do."""
+    """The rows in stable order. Python's sort is stable, and its bytes compare like the sort's keys."""
     records = records_of(format, data)
     key = key_of(format)
     return sorted(range(len(records)), key=lambda row: key(records[row]))
@@ -43,7 +43,7 @@ def positions_of(records: Sequence[bytes]) -> list[int]:
 
 
 def array(data: bytes) -> Bytes:
-    """Read-only, as a mapped file is."""
+    """Read-only, like a mapped file."""
     return np.frombuffer(data, dtype=np.uint8)
 
 

@@ -1,4 +1,4 @@
-"""What does the public benchmark's description say of a record, followed word by word?"""
+"""Make a record step by step as the public benchmark describes it."""
 
 MULTIPLIER = 0x2360ED051FC65DA44385DF649FCCF645
 INCREMENT = 0x4A696D47726179524950202020202001

@@ -1,4 +1,4 @@
-"""Does a batch find its records and keys, and read the right five bytes of each?"""
+"""A batch finds its records and keys, and reads the right five bytes of each."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Does every loss, doubling and change show in the sum, and no change of order or grouping?"""
+"""Every loss, doubling and change is visible in the sum; a change of order or grouping is not."""
 
 import itertools
 
@@ -26,7 +26,7 @@ def test_order_and_grouping_do_not_matter(case: tuple[Format, bytes], shares: li
     cuts = [0, *sorted(int(share * len(records)) for share in shares), len(records)]
     groups = [shuffled[begin:end] for begin, end in itertools.pairwise(cuts)]
     assert total(prove(batch(form, b"".join(group)), form) for group in groups) == whole
-    # The address of a record in memory is none of its properties.
+    # The sum does not depend on the address in memory.
     moved = np.empty(len(data) + 1, dtype=np.uint8)
     moved[1:] = array(data)
     assert prove(moved[1:], form) == whole
@@ -92,7 +92,7 @@ def test_one_doubled_and_another_dropped(form: Format) -> None:
 
 @pytest.mark.parametrize("form", PLACES[:-1], ids=str)
 def test_the_same_change_in_two_places_does_not_cancel(form: Format) -> None:
-    """The highest bits of two words: a sum of whole 64-bit words times odd numbers would not notice."""
+    """The highest bits of two words: a sum of 64-bit words times odd numbers would not notice."""
     rows = _data(form)
     before = _sum(form, rows)
     width = rows.shape[1]
@@ -113,7 +113,7 @@ def test_empty_records_of_zeros_and_lines_count() -> None:
 
 
 def test_zeros_at_the_end_of_a_line_matter() -> None:
-    """Rows are filled up with zeros: a length tells the line's own from those."""
+    """Rows are filled up with zeros; the length distinguishes the line's own zeros from those."""
     sums = {
         prove(array(b"a" * length + b"\0" * zeros + b"\n"), Lines()).checksum for length in (0, 1, 130) for zeros in range(300)
     }
@@ -132,7 +132,7 @@ def test_where_the_key_lies_does_not_matter() -> None:
 
 
 def test_many_sums_are_spread_over_all_bits() -> None:
-    """Records that are almost all zeros, one bit apart: the sums of single records share no bit."""
+    """Records of almost only zeros, one bit apart: no bit is the same in the sums of all records."""
     rows = np.zeros((800, 100), dtype=np.uint8)
     rows.reshape(-1)[np.arange(800) * 100 + np.arange(800) // 8] = 1 << (np.arange(800) % 8)
     sums = np.array([prove(row, GENSORT).checksum for row in rows], dtype=np.uint64)

@@ -1,4 +1,4 @@
-"""Is the CRC of every record the one that zlib gives?"""
+"""The CRC of every record is the one that zlib computes."""
 
 import zlib
 from random import Random
@@ -56,7 +56,7 @@ def test_places_that_have_something_in_common(length: int, random: Random) -> No
 @pytest.mark.parametrize("place", [0, 1, 4, 8, 9])
 @pytest.mark.parametrize("alike", ["all", "each"])
 def test_one_byte_that_breaks_what_the_others_have_in_common(row: int, place: int, alike: str) -> None:
-    """Whether all records are the same, or each is of one byte throughout, one may differ at any place."""
+    """If all records are the same, or each consists of one repeated byte, one of them may differ at any place."""
     records = np.full((MANY, 10), 7, np.uint8) if alike == "all" else np.repeat(dice(1), 10, axis=1)
     records[row, place] ^= 0x41
     check(10, records.reshape(-1))

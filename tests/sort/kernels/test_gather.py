@@ -1,4 +1,4 @@
-"""Are the gathered bytes the chosen records, in the chosen order, and nothing else?"""
+"""The gathered bytes are exactly the chosen records in the chosen order."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Is every record the one that its number says, wherever a range begins?"""
+"""Every record has the bytes for its number, for any begin of a range."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -20,7 +20,7 @@ BOTH = pytest.mark.parametrize(
 
 
 def made(fill: Fill, first: int, count: int, *, skew: bool = False) -> list[bytes]:
-    # Not zeros: what is left unwritten must not pass for what is right.
+    # Not zeros: unwritten bytes must not be taken for right ones.
     out = np.full(count * LENGTH, 0xA5, np.uint8)
     fill(first, out, skew=skew)
     return [out[row * LENGTH : (row + 1) * LENGTH].tobytes() for row in range(count)]
@@ -52,7 +52,7 @@ def test_numbers_that_carry_and_numbers_beyond_a_word(fill: Fill, slow: Callable
 
 def test_a_leap_is_as_many_steps() -> None:
     assert [lcg.state(number) for number in range(SEVERAL_SPANS)] == SLOW_STATES
-    # Two leaps of different length meet at the same state: X(i + j) by its own, and from X(i) by j single steps.
+    # Two leaps of different length reach the same state: X(i + j) directly, and from X(i) by j single steps.
     far = 10**30
     state = lcg.state(far)
     for _ in range(1000):
@@ -84,7 +84,7 @@ def test_half_of_the_skewed_keys_are_equal_and_the_rest_are_zipf() -> None:
     harmonic = sum(1 / rank for rank in range(1, lcg.SKEWED_KEYS + 1))
     for rank in (1, 2, 3, 10, 30):
         assert times[rank] == pytest.approx(count / 2 / harmonic / rank, rel=0.1)
-    # The long tail is there, too.
+    # Rare keys occur, too.
     assert sum(rank > lcg.SKEWED_KEYS // 2 for rank in times) > 10_000
 
 

@@ -1,4 +1,4 @@
-"""Is the order the stable one by whole keys?"""
+"""The order is the stable one by whole keys."""
 
 import random
 
@@ -50,7 +50,7 @@ def test_pieces_of_sorted_chunks_sort_together_without_their_prefixes_read_again
 
 @pytest.mark.parametrize("far", [5, 4, 1])
 def test_prefixes_that_have_no_room_beside_the_rows_are_looked_at_again(far: int) -> None:
-    """So many rows that of forty bits of prefix some are left out, unless the keys have enough of them in common."""
+    """So many rows that some of the forty bits of prefix are left out, unless the keys have enough of them in common."""
     form, count = Fixed(5, 0, 5), 1 << 25
     keys = np.zeros((64, 5), dtype=np.uint8)
     keys[:, -far:] = np.random.default_rng(far).integers(0, 256, (64, far), dtype=np.uint8)
@@ -88,7 +88,7 @@ def test_shapes_of_keys(shape: str) -> None:
     keys = _shapes()[shape]
     data = b"".join(key + row.to_bytes(90) for row, key in enumerate(keys))
     assert sort_order(batch(GENSORT, data)).tolist() == ordered(GENSORT, data)
-    # The same as lines that end in the key's hexadecimal digits, after a beginning that all of them share.
+    # The same as lines that end in the key's hexadecimal digits, after a common beginning.
     for shared in (b"", b"abc", b"abcdefg" * 7, b"long " * 100):
         text = b"".join(shared + key.hex().encode() + b"\n" for key in keys)
         assert sort_order(batch(Lines(), text)).tolist() == ordered(Lines(), text)

@@ -1,4 +1,4 @@
-"""Is every record in exactly the partition that its (key, worker, position) says?"""
+"""Every record is in the partition for its (key, worker, position)."""
 
 import random
 
@@ -45,7 +45,7 @@ def test_like_comparing_every_record_with_every_boundary(
 ) -> None:
     form, data = case
     records = records_of(form, data)
-    # Keys of the records themselves, cut and lengthened ones, and others: a boundary may be a record of any worker.
+    # Keys of the records, shortened and lengthened ones, and others: a boundary may be a record of any worker.
     own = [key_of(form)(record) for record in records]
     keys = st.sampled_from([b"", b"\0", b"\xff" * 12, *own, *(key[:-1] for key in own), *(key + b"\0" for key in own)])
     places = st.sampled_from([0, 1, base, *(base + offset for offset in positions_of(records)), base + len(data), 10**12])
@@ -70,7 +70,7 @@ def test_no_boundary_and_no_record() -> None:
 
 
 def test_the_highest_row_of_the_highest_key() -> None:
-    """All 24 bits of rows are in use, and all bits of the prefix are set: nothing is left to count on with."""
+    """All 24 bits of rows are in use, and all bits of the prefix are set, so an increment would overflow."""
     full = batch_of(Fixed(5, 0, 5), np.full(5 * MOST_ROWS, 255, dtype=np.uint8))
     packed = sorted_packed(full)
     last = 5 * (MOST_ROWS - 1)

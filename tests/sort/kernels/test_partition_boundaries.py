@@ -1,4 +1,4 @@
-"""Do the boundaries give every worker its share, whatever the keys are like?"""
+"""The boundaries give every worker its share, for any distribution of keys."""
 
 import itertools
 from collections.abc import Callable
@@ -51,7 +51,7 @@ def _drawn(keys: list[Keys]) -> dict[int, list[tuple[bytes, int]]]:
 
 
 def _loads(keys: list[Keys], boundaries: tuple[Boundary, ...]) -> list[int]:
-    """How many records lie below each boundary, by key, worker and position, told apart."""
+    """The number of records in each partition, by key, worker and position."""
     below = []
     for key, worker, position in boundaries:
         number = int.from_bytes(key)
@@ -78,7 +78,7 @@ def test_no_worker_gets_much_more_than_its_share(shape: str, each: int) -> None:
 
 
 def test_samples_weigh_as_their_workers_inputs_do() -> None:
-    """One worker has almost all records, and all of its keys lie above the others': it is not cut as if it had a quarter."""
+    """One worker has almost all records, and all its keys are above the others'. It is not divided as if it had a quarter."""
     dice = np.random.default_rng(2)
     keys = [dice.integers(0, 1000, size=4_000, dtype=np.uint64) for _ in range(3)]
     keys.append(dice.integers(1 << 40, 1 << 50, size=388_000, dtype=np.uint64))

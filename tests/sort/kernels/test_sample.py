@@ -1,4 +1,4 @@
-"""Are the sampled records distinct, spread over all, and the same in every run?"""
+"""The sampled records are distinct, spread over all, and the same in every run."""
 
 import numpy as np
 from hypothesis import given
@@ -20,7 +20,7 @@ def test_all_records_when_there_are_few() -> None:
 
 
 def test_a_seed_gives_the_same_places_for_ever() -> None:
-    """Written down: another release of a library must not cut the same data at other places."""
+    """Fixed values: another release of a library must not cut the same data at other places."""
     assert positions(1_000_000, 4, 42).tolist() == [25413, 392291, 513858, 755764]
     assert seed_of(3, [100, 200]) == 1880557259726276750
 

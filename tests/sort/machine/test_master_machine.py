@@ -1,4 +1,4 @@
-"""Does the master open a barrier only when everybody is in it, and say valid only when it is so?"""
+"""The master opens a barrier only when all workers are in it, and reports valid only if the checks pass."""
 
 import itertools
 from dataclasses import replace
@@ -127,7 +127,7 @@ def test_every_event_in_every_state(state: M, kind: type[Event]) -> None:
     master = master_in(state)
     match REACTS[kind][state]:
         case Reaction.REFUSED:
-            with pytest.raises(WrongState, match=f"{kind.__name__} cannot be in state {state}"):
+            with pytest.raises(WrongState, match=f"{kind.__name__} is not allowed in state {state}"):
                 step(master, FIRST[kind], 99.0)
         case Reaction.REPEATED:
             assert step(master, FIRST[kind], 99.0) == (master, ())
@@ -143,7 +143,7 @@ def test_the_whole_way() -> None:
     assert replace(master, proof=False).verdict == "unproven"
 
 
-# ── who comes ──
+# ── registration ──
 
 
 def test_a_clock_that_is_set_back_gives_no_negative_time() -> None:
@@ -173,7 +173,7 @@ def test_before_all_are_there_nobody_has_an_index() -> None:
 
 
 def test_a_master_that_lost_its_journal_gives_a_later_attempt_than_the_worker_had() -> None:
-    """An earlier life that wakes up late is then refused, as with a master that remembers it."""
+    """An earlier process that wakes up late is then refused, as by a master that knows it."""
     master = Master("job", 2, "gensort")
     for event in (replace(came("a"), attempt=3), came("b")):
         master, _ = step(master, event, 0.0)
@@ -200,7 +200,7 @@ def test_inputs_of_different_formats_fail_the_job_with_their_names() -> None:
     assert master.state is M.FAILED
     assert EndJob(ok=False) in commands
     assert master.reason == (
-        "the inputs differ in their format (that of b seems to be gensort, that of a seems to be lines); choose with --format"
+        "the inputs have different formats (b seems to be gensort, a seems to be lines); choose one with --format"
     )
     said = Master("job", 3, "lines")
     for name, form in (("a", "lines"), ("b", "gensort")):
@@ -216,7 +216,7 @@ def test_a_worker_that_comes_again_may_have_another_format_until_all_are_here() 
 
 
 def test_one_too_many_is_refused_by_name() -> None:
-    with pytest.raises(SortRefused, match=r"c is one too many: this job has its 2 workers \(a, b\)") as refused:
+    with pytest.raises(SortRefused, match=r"c cannot join: this job already has its 2 workers \(a, b\)") as refused:
         step(master_in(M.SAMPLING), came("c"), 1.0)
     assert refused.value.code == "too_many"
 
@@ -244,7 +244,7 @@ def test_a_stale_attempt_and_strangers_are_refused() -> None:
         check_caller(master, "job", 0, 1)
     with pytest.raises(SortRefused, match="this is job job, not another"):
         check_caller(master, "another", 0, 2)
-    with pytest.raises(SortRefused, match="no worker 7"):
+    with pytest.raises(SortRefused, match="worker 7 is not registered"):
         check_caller(master, "job", 7, 2)
 
 
@@ -253,7 +253,7 @@ def test_a_stale_attempt_and_strangers_are_refused() -> None:
     [SampleReceived(0, SAMPLE, 1), SortReported(0, SORTED, 1), ShuffleReported(0, SHUFFLED, 1), MergeReported(0, MERGED, 1)],
 )
 def test_a_report_that_was_overtaken_by_its_workers_next_life_does_not_count(event: Event) -> None:
-    """It was called in time, and taken when another attempt had registered already."""
+    """The call came in time, but was taken after another attempt had registered."""
     master, _ = step(master_in(M.MERGING), came("a", nonce="2"), 1.0)
     with pytest.raises(StaleAttempt, match="attempt 1 of worker 0 is over"):
         step(master, event, 2.0)
@@ -279,7 +279,7 @@ def test_an_input_that_changed_while_its_worker_was_away_fails_the_job() -> None
     ],
 )
 def test_a_barrier_holds_the_latest_attempt_of_everybody(state: M, first: Event, second: Event) -> None:
-    """Worker 0 reports and is killed: its report is no longer good, and nobody goes on without it."""
+    """Worker 0 reports and is killed: its report does not count any more, and no worker goes on without it."""
     master, _ = step(master_in(state), first, 1.0)
     assert step(master, first, 2.0)[0].state is state, "reporting twice is not being two"
     master, _ = step(master, came("a", nonce="2"), 3.0)
@@ -316,7 +316,7 @@ def test_what_is_sorted_again_must_be_the_same() -> None:
 
 
 def test_a_report_too_early_is_refused_with_the_state_named() -> None:
-    with pytest.raises(WrongState, match="MergeReported cannot be in state Sorting"):
+    with pytest.raises(WrongState, match="MergeReported is not allowed in state Sorting"):
         step(master_in(M.SORTING), FIRST[MergeReported], 1.0)
 
 
@@ -381,8 +381,8 @@ def test_partitions_go_to_workers_in_order_and_evenly() -> None:
     ("first", "second", "fault"),
     [
         (merged(0, b"a", b"n"), merged(1, b"m", b"z"), "partition 0 ends with a greater key than partition 1 begins with"),
-        (merged(0, b"a", b"l", HALF), merged(1, b"m", b"z"), "what was written is not what was read"),
-        (merged(0, b"a", b"l", Proof(10, 1000, 23)), merged(1, b"m", b"z"), "what was written is not what was read"),
+        (merged(0, b"a", b"l", HALF), merged(1, b"m", b"z"), "the output differs from the input"),
+        (merged(0, b"a", b"l", Proof(10, 1000, 23)), merged(1, b"m", b"z"), "the output differs from the input"),
         (merged(1, b"a", b"l"), merged(1, b"m", b"z"), "2 partitions were planned"),
     ],
     ids=["out of order", "records lost", "a record changed", "a file twice"],

@@ -17,7 +17,7 @@ from torpor.sort.wire.shuffle import Accept, part_receiver
 
 ANYWHERE = "127.0.0.1:0"
 TIMEOUT_S = 30.0
-"""Only so that a test that hangs ends."""
+"""Only ends a test that hangs."""
 
 TERMS = WorkerAssignment("job", 1, 3, 2, "gensort", 1 << 30, True, False, 3)
 GOAL = Goal(GoalStage.SHUFFLE, send=((4, 2),), wants=WorkerPhase.SORTING)
@@ -30,7 +30,7 @@ def any_join(tls: bool = False) -> JoinCredentials:
 
 
 def answer_to(name: str) -> Callable[[object], Any]:
-    """A fixed answer, of the kind that the call wants."""
+    """A fixed answer, of the kind that the call expects."""
     answers = {"Terms": TERMS, "Goal": GOAL, "JobStatus": JOB_STATUS, "OwnStatus": OWN_STATUS, "Acknowledged": Acknowledged()}
     return lambda request: answers[name]
 
@@ -38,7 +38,7 @@ def answer_to(name: str) -> Callable[[object], Any]:
 def control_answers(
     service: str, heard: list[tuple[str, object]], act: Callable[[object], object] | None = None
 ) -> list[CallHandler]:
-    """Every call of a service answered; what was asked is noted, and `act` may raise."""
+    """Handlers for every call of a service. They record the requests, and `act` may raise."""
 
     def answer(name: str, kind: str) -> Callable[[object], object]:
         def noted(request: object) -> object:

@@ -1,4 +1,4 @@
-"""Records of every kind, drawn by dice."""
+"""Random records of every kind."""
 
 from typing import Any
 
@@ -79,7 +79,7 @@ durations = st.dictionaries(word, number, max_size=3)
 worker_status = st.builds(WorkerStatus, perhaps(small), word, small, word, word, word, word, number, word, number, large)
 registration = st.builds(Registration, word, word, perhaps(small), word, word, large, large)
 
-# Every record that crosses the wire by itself, with its codec.
+# Every record that is a message by itself, with its codec.
 CROSSES: list[tuple[Codec[Any, Any], st.SearchStrategy[object]]] = [
     (conversion.REGISTER_WORKER, st.builds(RegisterWorker, caller, registration)),
     (conversion.TERMS, st.builds(WorkerAssignment, word, perhaps(small), small, small, word, large, truth, truth, small)),

@@ -1,4 +1,4 @@
-"""Does every call arrive, and does every error come back as what it was?"""
+"""Every call arrives, and every error is raised again at the caller."""
 
 from typing import Any
 
@@ -108,9 +108,9 @@ def test_an_error_is_raised_again(error: SortError) -> None:
 
 
 def test_a_special_refusal_is_a_refusal_with_its_code() -> None:
-    raised = raised_by(WrongState("StartMerge cannot be in state Sorting"))
+    raised = raised_by(WrongState("StartMerge is not allowed in state Sorting"))
     assert isinstance(raised, SortRefused)
-    assert (raised.code, raised.message) == ("wrong_state", "StartMerge cannot be in state Sorting")
+    assert (raised.code, raised.message) == ("wrong_state", "StartMerge is not allowed in state Sorting")
 
 
 def test_a_fault_of_the_program_breaks_the_job_and_is_named() -> None:
@@ -154,12 +154,12 @@ def test_a_master_is_no_worker() -> None:
 
 def test_a_server_that_does_not_answer_everything_does_not_start() -> None:
     answers = control_answers("Worker", [])
-    with pytest.raises(ValueError, match="nobody answers Abort of Worker"):
+    with pytest.raises(ValueError, match="no handler answers Abort of Worker"):
         handlers(*(each for each in answers if each.method is not ABORT_WORKER))
 
 
 def raised_by(error: Exception) -> SortError:
-    """What the caller gets when this is raised where the call is answered."""
+    """The error that the caller gets when this one is raised in the handler."""
 
     def act(request: object) -> object:
         raise error
@@ -175,7 +175,7 @@ def raised_by(error: Exception) -> SortError:
 
 
 def test_a_malformed_request_is_refused_by_the_server() -> None:
-    """As from another version: what is a sample to one is a report to the other."""
+    """As from another version: the same bytes are a sample to one side and a report to the other."""
     join = any_join()
     answers = [each for each in control_answers("Master", []) if each.method is not REPORT_PHASE_COMPLETE]
     answers.append(call_handler(REPORT_PHASE_COMPLETE, answer_to("Acknowledged")))

@@ -1,4 +1,4 @@
-"""Does every record come out of its message as it went in?"""
+"""Every record is the same after conversion to a message and back."""
 
 import pytest
 from hypothesis import given
@@ -53,14 +53,14 @@ def test_phases_and_stages_are_the_protos() -> None:
 
 
 def test_what_is_no_message_is_refused() -> None:
-    with pytest.raises(SortRefused, match="this is no Goal") as refused:
+    with pytest.raises(SortRefused, match="this is not a valid Goal") as refused:
         conversion.GOAL.from_bytes(b"\xff\xff\xff")
     assert refused.value.code == "malformed"
 
 
 def test_a_stage_from_a_later_version_is_refused_and_not_guessed() -> None:
     for number in (0, 99):
-        with pytest.raises(SortRefused, match="this is no Goal"):
+        with pytest.raises(SortRefused, match="this is not a valid Goal"):
             conversion.GOAL.from_bytes(pb.Goal(stage=number).SerializeToString())  # type: ignore[arg-type]
 
 

@@ -1,4 +1,4 @@
-"""Is what one needs to take part kept well?"""
+"""The credentials of a job are saved, loaded and kept private."""
 
 import json
 import os
@@ -73,14 +73,14 @@ def test_what_is_no_join_file_is_refused(tmp_path: Path, change: "object") -> No
     save_join(make_join("job", "host:5000", False), path)
     assert callable(change)
     path.write_text(json.dumps(change(json.loads(path.read_text()))))
-    with pytest.raises(SortRefused, match="not a join file") as refused:
+    with pytest.raises(SortRefused, match="not a valid join file") as refused:
         load_join(path)
     assert refused.value.code == "bad_join"
 
 
 def test_torn_json_is_refused(tmp_path: Path) -> None:
     (tmp_path / "join.json").write_text('{"job": "jo')
-    with pytest.raises(SortRefused, match="not a join file"):
+    with pytest.raises(SortRefused, match="not a valid join file"):
         load_join(tmp_path / "join.json")
 
 

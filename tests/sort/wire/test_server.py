@@ -1,4 +1,4 @@
-"""Does a server say why it cannot listen, and does it answer whatever its data streams do?"""
+"""A server reports why it cannot listen, and answers during heavy data streams."""
 
 import socket
 import threading
@@ -63,7 +63,7 @@ def test_an_address_of_somebody_else_is_refused(listen: str) -> None:
 
 
 def test_a_flood_of_data_streams_leaves_control_alone() -> None:
-    """Every data thread is busy and blocked, and so many wait that the next is sent away; status and abort answer."""
+    """Every data thread is blocked, and so many streams wait that the next is refused; status and abort are answered."""
     threads = 2
     most = threads * (1 + WAITING_PER_THREAD)
     freed, entered = threading.Event(), threading.Semaphore(0)

@@ -1,4 +1,4 @@
-"""Does a part arrive whole, or not at all?"""
+"""A part arrives completely, or not at all."""
 
 import subprocess
 import sys
@@ -19,7 +19,7 @@ MESSAGE = 1 << 20
 
 
 class Taking:
-    """Accepts parts as they come, and remembers what became of each."""
+    """Accepts parts, and records the result of each."""
 
     def __init__(self, *, whole: bool = False, error: SortError | None = None) -> None:
         self.headers: list[PartHeader] = []
@@ -80,7 +80,7 @@ def test_one_buffer_may_serve_all_blocks() -> None:
 
 
 def test_a_part_that_is_whole_already_is_acknowledged_unread() -> None:
-    """The sender has far more than any buffer on the way holds, so it can only end because it is told to."""
+    """The sender has far more than any buffer in between, so it can only end because the receiver tells it to."""
     made = 0
 
     def blocks() -> Iterator[bytes]:
@@ -127,7 +127,7 @@ def test_a_sender_that_breaks_off_is_noticed_on_both_sides() -> None:
 
 def test_an_end_before_the_announced_bytes_is_a_break() -> None:
     taking = Taking()
-    with data_line(taking) as connection, pytest.raises(PeerUnavailable, match="broke off 1 bytes before its end"):
+    with data_line(taking) as connection, pytest.raises(PeerUnavailable, match="ended 1 bytes too early"):
         send_part(connection, header(MESSAGE + 1), [bytes(MESSAGE)], TIMEOUT_S)
     assert [type(error) for error in taking.broke] == [PeerUnavailable]
 

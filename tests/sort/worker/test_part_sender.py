@@ -1,4 +1,4 @@
-"""Does every part get to its receiver, whatever the receiver does?"""
+"""Every part reaches its receiver, although the receiver fails, moves or restarts."""
 
 import threading
 from collections import Counter
@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from tests.sort.wire.lines import ANYWHERE, TIMEOUT_S, any_join, data_server
+from tests.sort.wire.lines import ANYWHERE, any_join, data_server
+from tests.support.waiting import wait_until
 from torpor.sort.errors import PeerNotReady, PeerUnavailable, SortError, SortFailed, SortRefused, StaleAttempt
 from torpor.sort.machine.records import PartHeader, Peer
 from torpor.sort.proof import Proof
@@ -47,7 +48,7 @@ class PartOfMemory:
 
 @dataclass
 class Memory:
-    """Runs that lie in memory."""
+    """Runs in memory."""
 
     empty: frozenset[int] = frozenset()
     error: Exception | None = None
@@ -60,7 +61,7 @@ class Memory:
 
 @dataclass
 class Receiver:
-    """Takes parts; `first` may do something else with what comes first."""
+    """Takes parts; `first` replaces the reaction to the first ones."""
 
     index: int = 1
     first: list[Callable[[], None]] = field(default_factory=list)
@@ -83,11 +84,10 @@ class Receiver:
 
 
 class World:
-    """One sender, worker 0; waits are for something to be so, and end a test that hangs."""
+    """One sender, worker 0, and its failures."""
 
     def __init__(self, join: JoinCredentials, source: Memory, streams: int) -> None:
         self.join = join
-        self._moved = threading.Condition()
         self.failures: list[SortError] = []
         self.sender = PartSender(
             job="job",
@@ -96,31 +96,13 @@ class World:
             source=source,
             join=join,
             seed=1,
-            failed=self._failed,
-            moved=self._move,
+            failed=self.failures.append,
             streams=streams,
         )
 
-    def _failed(self, error: SortError) -> None:
-        self.failures.append(error)
-        self._move()
-
-    def _move(self) -> None:
-        with self._moved:
-            self._moved.notify_all()
-
-    def wait_until(self, holds: Callable[[], object]) -> None:
-        with self._moved:
-            # Not everything that is waited for is told of.
-            for _ in range(int(TIMEOUT_S / 0.02)):
-                if holds():
-                    return
-                self._moved.wait(0.02)
-        raise AssertionError("this never came to be")
-
     def delivered(self, parts: Iterable[Part]) -> None:
         wanted = tuple(parts)
-        self.wait_until(lambda: self.failures or not self.sender.unacknowledged(wanted))
+        wait_until(lambda: self.failures or not self.sender.unacknowledged(wanted))
         assert self.failures == []
 
 
@@ -193,7 +175,7 @@ def test_what_is_queued_or_under_way_is_not_sent_twice() -> None:
         world.sender.want(parts)
         go_on.set()
         world.delivered(parts)
-        # A heartbeat that was on its way still says that they are lacking; what is wanted last is sent last.
+        # A late heartbeat still reports them as missing. The part that is requested last is sent last.
         world.sender.want([*parts, (8, 1)])
         world.delivered([(8, 1)])
     assert receiver.asked == Counter(range(9))
@@ -228,7 +210,7 @@ def test_a_receiver_that_vanished_is_found_again_at_its_address() -> None:
             address = serving.address
         world.sender.peers((peer(address),))
         world.sender.want([(1, 1)])
-        world.wait_until(lambda: world.sender.counters.retries >= 2)
+        wait_until(lambda: world.sender.counters.retries >= 2)
         again = serve(handlers(part_receiver(receiver)), address, world.join, 2, data=True)
         try:
             world.delivered([(1, 1)])
@@ -244,7 +226,7 @@ def test_a_receiver_that_moved_is_found_at_its_new_address() -> None:
             gone = serving.address
         world.sender.peers((peer(gone),))
         world.sender.want([(1, 1)])
-        world.wait_until(lambda: world.sender.counters.retries >= 1)
+        wait_until(lambda: world.sender.counters.retries >= 1)
         with data_server(receiver, world.join) as serving:
             world.sender.peers((peer(serving.address, attempt=2),))
             world.delivered([(1, 1)])
@@ -253,12 +235,12 @@ def test_a_receiver_that_moved_is_found_at_its_new_address() -> None:
 
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
 def test_somebody_else_at_a_receivers_old_address_is_no_failure(tls: bool) -> None:
-    """Of another job: it knows neither our token nor, with TLS, our certificate."""
+    """A worker of another job: it does not know our token or, with TLS, our certificate."""
     stranger, receiver = Receiver(), Receiver()
     with sending(join=any_join(tls)) as world, data_server(stranger, any_join(tls)) as elsewhere:
         world.sender.peers((peer(elsewhere.address),))
         world.sender.want([(1, 1)])
-        world.wait_until(lambda: world.sender.counters.retries >= 1)
+        wait_until(lambda: world.sender.counters.retries >= 1)
         with data_server(receiver, world.join) as serving:
             world.sender.peers((peer(serving.address, attempt=2),))
             world.delivered([(1, 1)])
@@ -270,7 +252,7 @@ def test_another_worker_of_the_same_job_at_the_old_address_is_no_failure() -> No
     with sending() as world, data_server(other, world.join) as elsewhere, data_server(receiver, world.join) as serving:
         world.sender.peers((peer(elsewhere.address),))
         world.sender.want([(1, 1)])
-        world.wait_until(lambda: world.sender.counters.retries >= 1)
+        wait_until(lambda: world.sender.counters.retries >= 1)
         world.sender.peers((peer(serving.address),))
         world.delivered([(1, 1)])
     assert other.headers == []
@@ -287,7 +269,7 @@ def test_what_trying_again_cannot_help_is_told_once(error: SortError) -> None:
     with sending() as world, data_server(receiver, world.join) as serving:
         world.sender.peers((peer(serving.address),))
         world.sender.want([(1, 1)])
-        world.wait_until(lambda: world.failures)
+        wait_until(lambda: world.failures)
         assert [(type(failure), failure.message) for failure in world.failures] == [(type(error), error.message)]
         assert world.sender.unacknowledged([(1, 1)]) == ((1, 1),)
         world.failures.clear()
@@ -304,7 +286,7 @@ def test_a_run_that_cannot_be_read_is_told(error: Exception) -> None:
     with sending(Memory(error=error)) as world, data_server(receiver, world.join) as serving:
         world.sender.peers((peer(serving.address),))
         world.sender.want([(1, 1)])
-        world.wait_until(lambda: world.failures)
+        wait_until(lambda: world.failures)
     assert isinstance(world.failures[0], SortFailed)
     assert str(error) in world.failures[0].message
     assert receiver.headers == []
@@ -320,7 +302,7 @@ def test_a_receiver_in_a_new_life_gets_its_parts_again() -> None:
         with data_server(after, world.join) as serving:
             world.sender.peers((peer(serving.address, attempt=2),))
             world.sender.want([(1, 1)])
-            world.wait_until(lambda: world.sender.counters.resent == 1)
+            wait_until(lambda: world.sender.counters.resent == 1)
             assert world.sender.acknowledged == 2
     assert after.arrived == {1: content(1)}
 

@@ -1,4 +1,4 @@
-"""audit: who wished what, when, from where?"""
+"""audit: show who did what, when and from where."""
 
 from typing import Annotated
 
@@ -14,7 +14,9 @@ from torpor.cli.target import api_here
 def audit(
     username: Annotated[
         str | None,
-        typer.Option("--user", "-u", metavar="USER", help="Only what they did.", show_default=False, autocompletion=user_names),
+        typer.Option(
+            "--user", "-u", metavar="USER", help="Only the actions of this user.", show_default=False, autocompletion=user_names
+        ),
     ] = None,
     workspace: Annotated[
         str | None,
@@ -22,15 +24,15 @@ def audit(
             "--workspace",
             "-w",
             metavar="NAME",
-            help="Only what was done to it.",
+            help="Only the actions on this workspace.",
             show_default=False,
             autocompletion=workspace_names,
         ),
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", metavar="N", min=1, help="How many of the last.")] = 50,
+    limit: Annotated[int, typer.Option("--limit", "-n", metavar="N", min=1, help="How many entries, the newest first.")] = 50,
     as_json: Json = False,
 ) -> None:
-    """Who did what, when, from where, the latest first."""
+    """Show who did what, when and from where, newest first."""
     with api_here() as api:
         items = api.audit(username=username, workspace=workspace, at_most=limit)
     if as_json:

@@ -1,4 +1,4 @@
-"""before-sleep: the command that runs before a workspace is stopped automatically."""
+"""before-sleep: set or show the command that runs before an automatic stop."""
 
 import shlex
 from typing import TYPE_CHECKING, Annotated
@@ -20,13 +20,13 @@ def before_sleep(
         list[str] | None,
         typer.Argument(metavar="[-- CMD...]", help="The program and its arguments.", show_default=False),
     ] = None,
-    off: Annotated[bool, typer.Option("--off", help="Run nothing, whatever the template says.")] = False,
-    default: Annotated[bool, typer.Option("--default", help="What the template says.")] = False,
+    off: Annotated[bool, typer.Option("--off", help="Run nothing, even if the template has a command.")] = False,
+    default: Annotated[bool, typer.Option("--default", help="Use the command of the template.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Set the command that runs before an automatic stop; without options: show it."""
+    """Set the command that runs before an automatic stop; show it without options."""
     if bool(command) + off + default > 1:
-        raise usage("a command, --off and --default exclude each other", "give one of them")
+        raise usage("a command, --off and --default cannot be used together", "choose one of them")
     with api_here() as api:
         if command or off or default:
             workspace = api.change(name, {"before_sleep": None if default else command or []})
@@ -39,15 +39,15 @@ def before_sleep(
 
 
 def words_of(line: str) -> list[str]:
-    """One option's value as a program and its arguments; empty: none."""
+    """The value of an option split into a program and its arguments; empty for none."""
     try:
         return shlex.split(line)
     except ValueError as error:
-        raise usage(f"--before-sleep cannot be split into words: {error}", "see that every quote is closed") from None
+        raise usage(f"--before-sleep cannot be split into words: {error}", "close every quote") from None
 
 
 def before_sleep_words(workspace: "Record") -> str:
     command = workspace.get("before_sleep")
     if command is None:
-        return f"before an automatic stop, what the template {workspace['template']} says is run"
-    return f"before an automatic stop, this is run: {shlex.join(command)}" if command else "nothing is run before a stop"
+        return f"before an automatic stop, the command of the template {workspace['template']} runs"
+    return f"before an automatic stop, this runs: {shlex.join(command)}" if command else "nothing runs before an automatic stop"

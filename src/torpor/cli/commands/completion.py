@@ -1,4 +1,4 @@
-"""completion: how does a shell learn to complete our commands?"""
+"""completion: print the script that makes a shell complete torpor commands."""
 
 from enum import StrEnum
 from typing import Annotated
@@ -14,7 +14,7 @@ class CompletionShell(StrEnum):
     FISH = "fish"
 
 
-# Where there is nothing to offer each of them falls back on the names of files.
+# Without candidates each script falls back to file names.
 SCRIPTS = {
     CompletionShell.BASH: """\
 # eval "$(torpor completion bash)" in ~/.bashrc
@@ -70,5 +70,5 @@ complete --command torpor --no-files --arguments '(__torpor_complete)'
 def completion(
     shell: Annotated[CompletionShell, typer.Argument(metavar="SHELL", help="bash, zsh or fish.", show_default=False)],
 ) -> None:
-    """Print what makes your shell complete our words."""
+    """Print the completion script for your shell."""
     show_bytes(SCRIPTS[shell].encode())

@@ -1,7 +1,7 @@
-"""exec: run a command in a workspace as if it ran here.
+"""exec: run a command in a workspace with its input, output and exit code.
 
-A WebSocket of the API (`torpor.api.exec_stream` describes its frames) carries standard input there and both outputs back, each
-as fast as it is read. Ctrl-C is passed on as a signal; the command ends with this process at the latest.
+A WebSocket of the API (`torpor.api.exec_stream` describes its frames) carries standard input to the command and both outputs
+back, each as fast as it is read. Ctrl-C is sent on as a signal. The command ends with this process at the latest.
 """
 
 import base64
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 CHUNK = 1 << 16
 WINDOW = 1 << 18
-"""How much input may be under way that the command has not read."""
+"""How many bytes of input may be sent that the command has not read."""
 STDIN, STDOUT, STDERR = 0, 1, 2
 LAST_WORDS_S = 2.0
-# What each Ctrl-C sends; the one after these leaves, which kills the command.
+# The signal that each Ctrl-C sends; one more Ctrl-C closes the connection, which kills the command.
 CTRL_C = ("INT", "TERM")
 
 
@@ -39,12 +39,12 @@ def exec_(
     command: Annotated[
         list[str], typer.Argument(metavar="-- CMD...", help="The program and its arguments.", show_default=False)
     ],
-    no_stdin: Annotated[bool, typer.Option("--no-stdin", "-n", help="Do not pass standard input on.")] = False,
-    tty: Annotated[bool, typer.Option("--tty", "-t", help="At a terminal of its own.")] = False,
+    no_stdin: Annotated[bool, typer.Option("--no-stdin", "-n", help="Do not send standard input.")] = False,
+    tty: Annotated[bool, typer.Option("--tty", "-t", help="Run it in a terminal.")] = False,
     no_wake: NoWake = False,
     as_json: Json = False,
 ) -> None:
-    """Run a command in it, with its input, output and exit code."""
+    """Run a command in a workspace, with its input, output and exit code."""
     descriptor = -1 if no_stdin else standard_input()
     written: dict[int, bytearray] | None = {STDOUT: bytearray(), STDERR: bytearray()} if as_json else None
     with api_here() as api:
@@ -60,7 +60,7 @@ def exec_(
 
 
 class _Execution:
-    """One command, from here."""
+    """One running command, as seen from this side."""
 
     def __init__(
         self, line: "ClientConnection", name: str, stdin: int, written: dict[int, bytearray] | None, *, has_terminal: bool
@@ -74,7 +74,7 @@ class _Execution:
         self._interrupts = 0
 
     def run(self, start: dict[str, Any]) -> int:
-        """The exit code there, negative for a signal that ended us; Ended when there is none."""
+        """The exit code of the command, negative for a signal that ended this process; CommandError if there is none."""
         from websockets.exceptions import ConnectionClosed
 
         listener = self._listener
@@ -105,7 +105,7 @@ class _Execution:
         return listener.exit_code
 
     def _speak(self, came: "set[int]", raw: RawMode) -> bool:
-        """Until there is nothing more to hear; whether the user has left before that."""
+        """Send input and signals until the command ends; whether the user left before that."""
         if self._stdin < 0:
             self._end_input()
         while not self._listener.is_over:
@@ -126,7 +126,7 @@ class _Execution:
         return False
 
     def _pass_on(self, came: "set[int]", raw: RawMode) -> bool:
-        """The signals that came; False once the user wants to leave."""
+        """Send on the signals that came; False if the user wants to leave."""
         numbers = set(came)
         came.difference_update(numbers)
         if signal.SIGINT in numbers:
@@ -149,7 +149,7 @@ class _Execution:
 
 
 class _ExecReceiver(threading.Thread):
-    """Writes what comes from there; rings when input was taken, and when there is nothing more."""
+    """Write the output of the command; write to `bell` when input was read, and at the end."""
 
     def __init__(self, line: "ClientConnection", name: str, bell: int, written: dict[int, bytearray] | None) -> None:
         super().__init__(daemon=True)
@@ -157,7 +157,7 @@ class _ExecReceiver(threading.Thread):
         self._has_told = False
         self.is_over = False
         self.is_unread = False
-        """Standard output or error was closed by what reads it."""
+        """The reader of standard output or standard error has closed it."""
         self.taken = 0
         self.exit_code: int | None = None
 
@@ -165,7 +165,7 @@ class _ExecReceiver(threading.Thread):
         from websockets.exceptions import ConnectionClosed
 
         try:
-            # What cannot be written now is not read either: the sender must wait.
+            # While output cannot be written, no more is read, so that the sender waits.
             with contextlib.suppress(ConnectionClosed):
                 for message in self._line:
                     if isinstance(message, str):
@@ -198,7 +198,7 @@ class _ExecReceiver(threading.Thread):
             try:
                 data = data[os.write(stream, data) :]
             except BlockingIOError:
-                # A process that shares the terminal has made it so.
+                # Another process that shares the terminal has made it non-blocking.
                 select.select([], [stream], [])
 
     def _ring(self) -> None:
@@ -210,7 +210,7 @@ def _cut_off(line: "ClientConnection", name: str) -> CommandError:
     said = line.close_reason or "no reason was given"
     return CommandError(
         ExitCode.UNREACHABLE,
-        f"the command in {name} was cut off: {said}",
+        f"the command in {name} was interrupted: {said}",
         code="exec_closed",
-        advice=f"`torpor show {name}` says how it stands",
+        advice=f"`torpor show {name}` shows its status",
     )

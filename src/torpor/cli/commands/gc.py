@@ -1,4 +1,4 @@
-"""gc: which archives does nobody need any more, and away with them."""
+"""gc: remove archives that are no longer needed."""
 
 import contextlib
 import sys
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from torpor.cli.client import ApiClient, Record
 
 POLL_S = 0.25
-DOING = "collecting archives that nobody needs"
+DOING = "removing archives that are no longer needed"
 
 
 def gc(
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done, and why.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be removed, and why.")] = False,
     timeout: Annotated[
-        float, typer.Option("--timeout", metavar="SECONDS", min=0, help="How long to wait at most; exit code 5 beyond.")
+        float, typer.Option("--timeout", metavar="SECONDS", min=0, help="How long to wait; exit code 5 after that.")
     ] = 600,
     as_json: Json = False,
 ) -> None:
-    """Collect the archives that nobody refers to any more."""
+    """Remove archives that are no longer needed."""
     from torpor.cli.output import render
 
     with api_here() as api:
@@ -38,10 +38,10 @@ def gc(
             return
         requested = api.gc_request()
         try:
-            with _spinning(f"{DOING} (waiting for it at most {timeout:g} s)"):
+            with _spinning(f"{DOING} (waiting at most {timeout:g} s)"):
                 report = wait_for_report(api, requested, timeout_s=timeout)
         except KeyboardInterrupt:
-            advice = "the collection goes on; `torpor gc --dry-run` shows what came of it"
+            advice = "the collection continues; `torpor gc --dry-run` shows its result"
             raise CommandError(ExitCode.INTERRUPTED, "no longer waiting", code="interrupted", advice=advice) from None
     show_json(report) if as_json else show(render.gc_report(report))
 
@@ -54,7 +54,7 @@ def wait_for_report(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> "Record":
-    """The report of the first collection that began after it was asked for; Ended when that one was skipped."""
+    """The report of the first collection that started after the request; CommandError if it was skipped."""
     asked_at = datetime.fromisoformat(requested["requested_at"])
     began = clock()
     while True:
@@ -64,17 +64,17 @@ def wait_for_report(
         if _answers(standing["skipped"], asked_at):
             raise CommandError(
                 ExitCode.REFUSED,
-                f"the collection did not come to its end: {standing['skipped']['skipped']}",
+                f"the collection did not finish: {standing['skipped']['skipped']}",
                 code="collection_skipped",
-                advice="nothing was removed that is needed; it is tried again by itself",
+                advice="nothing that is needed was removed; it is retried automatically",
                 context={"report": standing["skipped"]},
             )
         if clock() - began >= timeout_s:
             raise CommandError(
                 ExitCode.TIMED_OUT,
-                f"no collection had come to its end after {timeout_s:g} s",
+                f"no collection finished within {timeout_s:g} s",
                 code="wait_timed_out",
-                advice="it was asked for, and a controller does it as soon as one leads, unless TORPOR_GC is off",
+                advice="the request stays active until a controller runs it, unless TORPOR_GC is off",
             )
         sleep(POLL_S)
 

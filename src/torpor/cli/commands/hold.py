@@ -1,4 +1,4 @@
-"""hold: what must stay awake, for how long and why?"""
+"""hold: keep a workspace awake for a time and a reason."""
 
 import re
 from datetime import UTC, datetime
@@ -25,18 +25,18 @@ def hold(
     duration: Annotated[
         str | None, typer.Option("--for", metavar="TIME", help="How long: 90s, 5m, 1h, 2d.", show_default=False)
     ] = None,
-    reason: Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Why.", show_default=False)] = None,
+    reason: Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="The reason.", show_default=False)] = None,
     end: Annotated[
-        str | None, typer.Option("--end", metavar="ID", help="End this one; `all`: all of them.", show_default=False)
+        str | None, typer.Option("--end", metavar="ID", help="End this one; `all` ends all.", show_default=False)
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Keep it awake for a stated reason; without options: who does."""
+    """Keep a workspace awake for a reason; list what does without options."""
     seconds = None if duration is None else seconds_of(duration)
     if end is not None and (seconds is not None or reason is not None):
-        raise usage("--end goes with neither --for nor --reason", f"`torpor hold {name}` lists what can be ended")
+        raise usage("--end cannot be used with --for or --reason", f"`torpor hold {name}` lists what can be ended")
     if (seconds is None) != (reason is None):
-        raise usage("--for and --reason go together", f"torpor hold {name} --for 1h --reason 'a long build'")
+        raise usage("--for and --reason must be used together", f"such as: torpor hold {name} --for 1h --reason 'a long build'")
     with api_here() as api:
         if end is not None:
             _end(api, name, end, as_json=as_json)
@@ -49,7 +49,7 @@ def hold(
 def seconds_of(duration: str) -> float:
     found = _DURATION.fullmatch(duration.strip())
     if found is None:
-        raise usage(f"{duration!r} is not a duration", "it is a number and a unit: 90s, 5m, 1h, 2d")
+        raise usage(f"{duration!r} is not a duration", "use a number and a unit: 90s, 5m, 1h, 2d")
     return float(found[1]) * UNITS_S[found[2]]
 
 
@@ -79,9 +79,9 @@ def _end(api: "ApiClient", name: str, lease_id: str, *, as_json: bool) -> None:
     if as_json:
         show_json({"items": left})
     elif lease_id != ALL:
-        show_line(f"{name} is no longer held awake by {lease_id}")
+        show_line(f"{lease_id} no longer keeps {name} awake")
     elif left:
-        # Whoever may only use it ends what is their own.
-        show_line(f"{name} is no longer held awake by you; it still is by others (`torpor hold {name}` lists them)")
+        # Users without the role `manage` end only their own.
+        show_line(f"you no longer keep {name} awake; others still do (`torpor hold {name}` lists them)")
     else:
-        show_line(f"{name} is no longer held awake")
+        show_line(f"nothing keeps {name} awake any more")

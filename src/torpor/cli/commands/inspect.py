@@ -1,4 +1,4 @@
-"""list, show, history, archives, explain, templates, limits: what is there, and why is it so?"""
+"""list, show, history, archives, explain, templates, limits: show workspaces and their status."""
 
 from datetime import UTC, datetime
 from typing import Annotated
@@ -14,11 +14,11 @@ from torpor.domain.states import Phase
 
 def list_(
     phase: Annotated[
-        Phase | None, typer.Option("--phase", case_sensitive=False, help="Only those.", show_default=False)
+        Phase | None, typer.Option("--phase", case_sensitive=False, help="Only workspaces in this phase.", show_default=False)
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Every workspace and how it stands."""
+    """List workspaces and their status."""
     with api_here() as api:
         items = api.workspaces(phase)
     if as_json:
@@ -30,7 +30,7 @@ def list_(
 
 
 def show(name: Name, as_json: Json = False) -> None:
-    """Everything about one workspace."""
+    """Show everything about one workspace."""
     with api_here() as api:
         workspace = api.workspace(name)
     if as_json:
@@ -42,7 +42,7 @@ def show(name: Name, as_json: Json = False) -> None:
 
 
 def history(name: Name, as_json: Json = False) -> None:
-    """Its operations, the latest first, with durations and outcomes."""
+    """List its operations, newest first, with duration and outcome."""
     with api_here() as api:
         items = api.operations(name)
     if as_json:
@@ -54,7 +54,7 @@ def history(name: Name, as_json: Json = False) -> None:
 
 
 def archives(name: Name, as_json: Json = False) -> None:
-    """Its archives: size, and when each was last verified."""
+    """List its archives, with size and time of verification."""
     with api_here() as api:
         items = api.archives(name)
     if as_json:
@@ -66,7 +66,7 @@ def archives(name: Name, as_json: Json = False) -> None:
 
 
 def explain(name: Name, as_json: Json = False) -> None:
-    """Why it is as it is, what comes next, and every way out."""
+    """Explain its status, what comes next, and what you can do."""
     with api_here() as api:
         explanation = api.explain(name)
     if as_json:
@@ -78,7 +78,7 @@ def explain(name: Name, as_json: Json = False) -> None:
 
 
 def templates(as_json: Json = False) -> None:
-    """Which programs a workspace can run."""
+    """List the templates of workspaces."""
     with api_here() as api:
         items = api.templates()
     if as_json:
@@ -90,7 +90,7 @@ def templates(as_json: Json = False) -> None:
 
 
 def limits(as_json: Json = False) -> None:
-    """How many workspaces may run, and which of yours do."""
+    """Show how many workspaces may run, and which of yours do."""
     with api_here() as api:
         told = api.limits()
     if as_json:

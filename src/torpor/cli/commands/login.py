@@ -1,6 +1,6 @@
-"""login, logout: by whose word does this user speak to a Torpor somewhere else?
+"""login, logout: sign in to a Torpor server, and sign out.
 
-Not the password is stored but a token, made for this purpose and revoked by `logout`.
+A token is stored instead of the password. `login` creates it, `logout` revokes it.
 """
 
 import os
@@ -24,22 +24,25 @@ FROM_STDIN = "-"
 def login(
     url: Annotated[str, typer.Argument(metavar="URL", help="Such as https://torpor.example.com.", show_default=False)],
     username: Annotated[
-        str | None, typer.Option("--username", "-u", metavar="USER", help="Asked for without it.", show_default=False)
+        str | None,
+        typer.Option("--username", "-u", metavar="USER", help="Your username (default: you are asked).", show_default=False),
     ] = None,
     token: Annotated[
         str | None,
-        typer.Option("--token", metavar="TOKEN", help="One you have already; `-`: from standard input.", show_default=False),
+        typer.Option(
+            "--token", metavar="TOKEN", help="An API token that you have; `-` reads it from standard input.", show_default=False
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Sign in to a Torpor, for every later command of this user."""
+    """Sign in to a Torpor server, for all later commands."""
     from torpor.cli.client import ApiClient
 
     if username is not None and token is not None:
-        raise usage("--username and --token are two different ways", "a token knows whose it is: leave --username out")
+        raise usage("--username and --token cannot be used together", "an API token belongs to one user: leave --username out")
     url = url.rstrip("/")
     if token is not None:
-        token = read_secret("Token: ") if token == FROM_STDIN else token
+        token = read_secret("API token: ") if token == FROM_STDIN else token
         with ApiClient(url, token) as api:
             made = StoredLogin(url, token, api.me()["username"])
     else:
@@ -52,7 +55,7 @@ def login(
         _revoke(made)
         raise
     if former is not None and former.token != made.token:
-        # Nobody would know of it any more.
+        # No file would name this token any more.
         _revoke(former)
     if as_json:
         show_json({"url": made.url, "username": made.username, "stored_in": str(path)})
@@ -60,14 +63,14 @@ def login(
         show_line(f"signed in to {made.url} as {made.username}; `torpor logout` ends it")
     for name in ("TORPOR_URL", "TORPOR_TOKEN", "TORPOR_DATA"):
         if os.environ.get(name):
-            say(f"torpor: {name} is set, and counts more than this")
+            say(f"torpor: {name} is set and takes precedence over this sign-in")
 
 
 def logout(as_json: Json = False) -> None:
-    """Sign out: the stored token is revoked and forgotten."""
+    """Sign out: revoke and remove the stored API token."""
     stored = stored_login(os.environ)
     if stored is None:
-        raise usage("nobody is signed in here", "`torpor login URL` signs in", code="not_signed_in")
+        raise usage("you are not signed in", "`torpor login URL` signs in", code="not_signed_in")
     is_revoked = _revoke(stored)
     forget_login(os.environ)
     if as_json:
@@ -77,15 +80,17 @@ def logout(as_json: Json = False) -> None:
 
 
 def _with_password(api: "ApiClient", url: str, username: str | None) -> StoredLogin:
-    name = username or prompt_text("User name: ")
+    name = username or prompt_text("Username: ")
     if not api.sign_in_ways()["password"]:
-        raise usage("this Torpor knows no passwords", f"make a token at {url} and say `torpor login {url} --token -`")
+        raise usage(
+            "this server does not accept passwords", f"create an API token at {url}, then run `torpor login {url} --token -`"
+        )
     api.sign_in(name, read_secret(f"Password of {name}: "))
     try:
         me = api.me()
         made = api.make_token({"label": f"torpor login on {socket.gethostname()}"[:100], "scopes": _scopes(me)})
     finally:
-        # A session is for browsers; it has done its work.
+        # The session was needed only to create the token.
         try:
             api.sign_out()
         except CommandError as ended:
@@ -105,7 +110,7 @@ def _former() -> StoredLogin | None:
 
 
 def _revoke(stored: StoredLogin) -> bool:
-    """Whether it is no longer good; somebody who brought their own token keeps it."""
+    """Whether the token is invalid now. A token that the user brought is not revoked."""
     from torpor.cli.client import ApiClient
 
     if stored.token_id is None:
@@ -116,6 +121,9 @@ def _revoke(stored: StoredLogin) -> bool:
     except CommandError as ended:
         if ended.code in ("unauthorized", "not_found"):
             return True
-        say(f"torpor: the token could not be revoked: {ended.what} (it is forgotten here; revoke it at {stored.url})")
+        say(
+            f"torpor: the API token could not be revoked: {ended.what}"
+            f" (it is removed from this machine; revoke it at {stored.url})"
+        )
         return False
     return True

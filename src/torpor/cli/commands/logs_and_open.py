@@ -1,4 +1,4 @@
-"""logs, open: look at what runs in a workspace."""
+"""logs, open: show the output of a workspace's program, and open it in a browser."""
 
 import os
 import sys
@@ -14,13 +14,13 @@ from torpor.cli.target import api_here
 
 def logs(
     name: Name,
-    tail: Annotated[int, typer.Option("--tail", metavar="N", min=1, help="How many of the last lines.")] = 200,
-    raw: Annotated[bool, typer.Option("--raw", help="The bytes as they are, with control characters.")] = False,
+    tail: Annotated[int, typer.Option("--tail", metavar="N", min=1, help="How many lines, counted from the end.")] = 200,
+    raw: Annotated[bool, typer.Option("--raw", help="Do not escape control characters.")] = False,
     as_json: Json = False,
 ) -> None:
-    """What its program wrote; control characters are escaped."""
+    """Print the output of its program; control characters are escaped."""
     if raw and as_json:
-        raise usage("--raw and --json are two different forms", "leave one of them out")
+        raise usage("--raw and --json cannot be used together", "leave one of them out")
     with api_here() as api:
         text = api.logs(name, tail)
     if as_json:
@@ -37,17 +37,19 @@ def open_(
     name: Name,
     port: Annotated[
         int | None,
-        typer.Option("--port", "-p", min=1, max=65535, help="What else listens in it: a dev server, say.", show_default=False),
+        typer.Option(
+            "--port", "-p", min=1, max=65535, help="Another port in the workspace, such as a dev server.", show_default=False
+        ),
     ] = None,
     print_only: Annotated[bool, typer.Option("--print", help="Only print the address.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Open it in a browser; opening wakes it."""
+    """Open a workspace in a browser; this wakes it."""
     with api_here() as api:
         url = api.workspace(name).get("url")
     if not url:
         raise CommandError(
-            ExitCode.REFUSED, f"{name} has no address", code="no_url", advice=f"`torpor explain {name}` says how it stands"
+            ExitCode.REFUSED, f"{name} has no address", code="no_url", advice=f"`torpor explain {name}` shows the cause"
         )
     url = at_port(url, port)
     if as_json:
@@ -55,23 +57,23 @@ def open_(
     else:
         show_line(url)
     if not (print_only or as_json) and not _browse(url):
-        say("torpor: there is no browser here (open the address above in one)")
+        say("torpor: this machine has no browser (open the address above in yours)")
 
 
 def at_port(url: str, port: int | None) -> str:
-    """The host name of one of its ports, which begins with it (domain/hostnames.py)."""
+    """The URL of a port: its host name starts with the port (`torpor.domain.hostnames`)."""
     scheme, _, rest = url.partition("://")
     return url if port is None else f"{scheme}://{port}--{rest}"
 
 
 def shell_code(exit_code: int) -> int:
-    """A command that a signal ended has a negative code, which shells tell as 128 and the signal."""
+    """The exit code as shells report it: 128 plus the signal for a command that a signal ended (negative here)."""
     return 128 - exit_code if exit_code < 0 else exit_code
 
 
 def _browse(url: str) -> bool:
     if sys.platform == "linux" and not any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")):
-        # What could be found here is for terminals: it would take this one, and cannot show a workspace.
+        # Only browsers for terminals could be found: one would take this terminal, and cannot show a workspace.
         return False
     import webbrowser
 

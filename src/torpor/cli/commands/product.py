@@ -1,4 +1,4 @@
-"""up, serve, down, doctor, release, migrate: the product itself, for whoever runs it."""
+"""up, serve, down, doctor, release, migrate: run and maintain the server."""
 
 import os
 import signal
@@ -24,33 +24,35 @@ LOG_FILE = "torpor.log"
 READY = "torpor is ready at "
 LAST_LINES = 20
 POLL_S = 0.1
-# The first start makes a database; on a small machine that takes its time.
+# The first start creates a database, which takes long on a small machine.
 READY_TIMEOUT_S = 180.0
-# Every workspace may take its grace period to end.
+# Each workspace may use its whole grace period to stop.
 DOWN_TIMEOUT_S = 120.0
 
+Port = Annotated[int | None, typer.Option("--port", help="The port to listen on (default: 8080).", show_default=False)]
+RuntimeName = Annotated[
+    str | None, typer.Option("--runtime", help="The runtime that runs workspaces (default: auto).", show_default=False)
+]
 Unconfined = Annotated[
-    bool, typer.Option("--unconfined", help="Accept several users though workspaces are not confined from each other.")
+    bool, typer.Option("--unconfined", help="Allow several users although workspaces are not isolated from each other.")
 ]
 
 
 def up(
     data: Data = None,
-    port: Annotated[int | None, typer.Option("--port", help="Where it answers (default: 8080).", show_default=False)] = None,
-    runtime: Annotated[
-        str | None, typer.Option("--runtime", help="What runs workspaces (default: auto).", show_default=False)
-    ] = None,
+    port: Port = None,
+    runtime: RuntimeName = None,
     unconfined: Unconfined = False,
-    detach: Annotated[bool, typer.Option("--detach", "-d", help="In the background; `torpor down` stops it.")] = False,
+    detach: Annotated[bool, typer.Option("--detach", "-d", help="Run in the background; `torpor down` stops it.")] = False,
     as_json: Json = False,
 ) -> None:
-    """The whole product on this machine; Ctrl-C stops it."""
+    """Run everything on this machine; Ctrl-C stops it."""
     if as_json and not detach:
-        raise usage("--json needs --detach", "in the foreground the product's own log is the answer")
-    said = {"data": data, "port": port, "runtime": runtime}
-    settings = settings_here(**said, unconfined=unconfined or None)
+        raise usage("--json needs --detach", "without --detach, the output is the log")
+    given = {"data": data, "port": port, "runtime": runtime}
+    settings = settings_here(**given, unconfined=unconfined or None)
     if detach:
-        options = [f"--{name}={value}" for name, value in said.items() if value is not None]
+        options = [f"--{name}={value}" for name, value in given.items() if value is not None]
         _detach(settings.data, [*options, *(["--unconfined"] if unconfined else [])], as_json=as_json)
         return
     from torpor.assemble import run_up
@@ -59,15 +61,13 @@ def up(
 
 
 def serve(
-    role: Annotated[str, typer.Option("--role", metavar="PARTS", help="What this process does: api,proxy,controller.")],
+    role: Annotated[str, typer.Option("--role", metavar="PARTS", help="The parts to run: api,proxy,controller.")],
     data: Data = None,
-    port: Annotated[int | None, typer.Option("--port", help="Where it answers (default: 8080).", show_default=False)] = None,
-    runtime: Annotated[
-        str | None, typer.Option("--runtime", help="What runs workspaces (default: auto).", show_default=False)
-    ] = None,
+    port: Port = None,
+    runtime: RuntimeName = None,
     unconfined: Unconfined = False,
 ) -> None:
-    """Parts of the product, on services that are there already: any number of each."""
+    """Run parts of the server on your own PostgreSQL, Redis and storage."""
     settings = settings_here(data=data, port=port, runtime=runtime, unconfined=unconfined or None)
     from torpor.assemble import run_serve
     from torpor.assemble.roles import parts_of
@@ -80,17 +80,17 @@ def down(
     timeout: Annotated[float, typer.Option("--timeout", metavar="SECONDS", min=0, help="How long to wait.")] = DOWN_TIMEOUT_S,
     as_json: Json = False,
 ) -> None:
-    """Stop a `torpor up`, and wait for its end."""
+    """Stop a `torpor up`, and wait until it has stopped."""
     place = settings_here(data=data).data
     pid = running_pid(place)
     if pid is None:
-        raise CommandError(ExitCode.REFUSED, f"torpor is not up in {place}", code="not_up", advice="`torpor up` starts it")
+        raise CommandError(ExitCode.REFUSED, f"torpor is not running in {place}", code="not_up", advice="`torpor up` starts it")
     if not is_torpor(argv_of(pid)):
         raise CommandError(
             ExitCode.REFUSED,
-            f"process {pid}, which holds {place}, does not look like `torpor up`, and was left alone",
+            f"process {pid}, which uses {place}, is not a `torpor up` and was not stopped",
             code="not_torpor",
-            advice=f"look at it with `ps -fp {pid}`",
+            advice=f"`ps -fp {pid}` shows it",
         )
     os.kill(pid, signal.SIGTERM)
     deadline = time.monotonic() + timeout
@@ -98,16 +98,16 @@ def down(
         if time.monotonic() >= deadline:
             raise CommandError(
                 ExitCode.TIMED_OUT,
-                f"torpor (process {pid}) was told to stop and has not ended after {timeout:g} s",
+                f"torpor (process {pid}) did not stop within {timeout:g} s",
                 code="wait_timed_out",
-                advice=f"it may still do so; {place / LOG_FILE} may say why, if it was detached",
+                advice=f"it may still stop; if it was started with --detach, see {place / LOG_FILE}",
             )
         time.sleep(POLL_S)
     show_json({"pid": pid}) if as_json else show_line(f"torpor has stopped (process {pid})")
 
 
 def doctor(data: Data = None, as_json: Json = False) -> None:
-    """What this machine offers, what it lacks, what to do."""
+    """Check this machine, and show what to do."""
     settings = settings_here(data=data)
     import asyncio
 
@@ -126,13 +126,15 @@ def doctor(data: Data = None, as_json: Json = False) -> None:
 
 
 def release(
-    provider: Annotated[str, typer.Argument(help="Where so much is missing that nothing is touched; `torpor doctor` says.")],
+    provider: Annotated[
+        str, typer.Argument(help="The storage that is locked because many homes are missing; see `torpor doctor`.")
+    ],
     as_json: Json = False,
 ) -> None:
-    """Say that homes which disappeared at once are really gone."""
+    """Confirm that many missing homes are lost."""
     with api_here() as api:
         api.release(provider)
-    show_json({"released": provider}) if as_json else show_line(f"{provider} is no longer held back")
+    show_json({"released": provider}) if as_json else show_line(f"{provider} is no longer locked")
 
 
 def migrate(
@@ -142,7 +144,7 @@ def migrate(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Bring an external database to this version's schema."""
+    """Update the schema of an external database."""
     settings = settings_here()
     url = _database_url(settings)
     import asyncio
@@ -153,24 +155,24 @@ def migrate(
     if not as_json:
         for line in [f"applied {name}" for name in applied] or ["the schema is up to date"]:
             show_line(line)
-    told: dict[str, object] = {"items": applied}
+    result: dict[str, object] = {"items": applied}
     if admin is not None:
         from torpor.assemble.first_admin import create_first_admin
 
         password = asyncio.run(create_first_admin(url, admin))
-        told["admin"] = {"username": admin, "password": password}
+        result["admin"] = {"username": admin, "password": password}
         if not as_json:
             show_line(f"created administrator {admin} with the one-time password {password}")
             show_line(f"sign in at {settings.base_url}, then set your own password on the page Account")
     if as_json:
-        show_json(told)
+        show_json(result)
 
 
 def _database_url(settings: "Settings") -> str:
     if settings.database_url is None:
         raise usage(
-            "there is no database to migrate",
-            "set TORPOR_DATABASE_URL or database_url in torpor.toml; `torpor up` migrates its own by itself",
+            "no database is configured",
+            "set TORPOR_DATABASE_URL or database_url in torpor.toml; `torpor up` migrates its own database",
             code="bad_setting",
         )
     return settings.database_url.get_secret_value()
@@ -186,7 +188,7 @@ def _detach(data: Path, options: list[str], *, as_json: bool) -> None:
     log = data / LOG_FILE
     try:
         data.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # How to sign in stands in it.
+        # The log contains the sign-in link.
         descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     except OSError as error:
         what = f"the data directory {data} cannot be used: {error.strerror}"
@@ -205,10 +207,10 @@ def _detach(data: Path, options: list[str], *, as_json: bool) -> None:
     try:
         ready = _ready_line(process, log, began_at)
     except BaseException:
-        # Nobody would know of it.
+        # No output would name this process.
         process.terminate()
         raise
-    # It outlives this process on purpose.
+    # The server keeps running: without this, Popen would warn.
     process.returncode = 0
     show_json({"ready": ready, "pid": process.pid, "log": str(log)}) if as_json else show_bytes(f"{ready}\n".encode())
 
@@ -220,7 +222,7 @@ def _ready_line(process: "subprocess.Popen[bytes]", log: Path, began_at: int) ->
         lines = _lines_since(log, began_at)
         ready = next((line for line in lines if READY in line), None)
         if code is not None:
-            what = f"torpor ended before it was ready (exit code {code}); the last it said was:"
+            what = f"torpor ended before it was ready (exit code {code}); its last lines:"
             raise CommandError(
                 ExitCode(code) if code in list(ExitCode)[1:] else ExitCode.REFUSED,
                 what,
@@ -230,9 +232,9 @@ def _ready_line(process: "subprocess.Popen[bytes]", log: Path, began_at: int) ->
         if ready is not None:
             return ready
         if time.monotonic() >= deadline:
-            what = f"torpor was not ready after {READY_TIMEOUT_S:g} s and was stopped; the last it said was:"
+            what = f"torpor was not ready after {READY_TIMEOUT_S:g} s and was stopped; its last lines:"
             raise CommandError(
-                ExitCode.TIMED_OUT, what, code="wait_timed_out", advice=f"all of it is in {log}", more=lines[-LAST_LINES:]
+                ExitCode.TIMED_OUT, what, code="wait_timed_out", advice=f"the whole log is {log}", more=lines[-LAST_LINES:]
             )
         time.sleep(POLL_S)
 

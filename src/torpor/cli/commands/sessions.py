@@ -1,4 +1,4 @@
-"""sessions: in which browsers are you signed in?"""
+"""sessions: list and end your browser sessions."""
 
 from datetime import UTC, datetime
 from typing import Annotated
@@ -15,7 +15,7 @@ ALL = "all"
 
 
 def list_(as_json: Json = False) -> None:
-    """The browsers in which you are signed in."""
+    """List your browser sessions."""
     with api_here() as api:
         items = api.sessions()
     if as_json:
@@ -31,14 +31,14 @@ def end(
         str,
         typer.Argument(
             metavar="ID",
-            help="See `torpor sessions list`; `all`: all of them.",
+            help="The id from `torpor sessions list`; `all` ends all.",
             show_default=False,
             autocompletion=session_ids,
         ),
     ],
     as_json: Json = False,
 ) -> None:
-    """Sign one out, at once."""
+    """End a session."""
     with api_here() as api:
         ended = [item["id"] for item in api.sessions()] if session_id == ALL else [session_id]
         for one in ended:
@@ -48,7 +48,7 @@ def end(
     elif session_id == ALL:
         show_line(f"{len(ended)} {'session has' if len(ended) == 1 else 'sessions have'} ended")
     else:
-        show_line(f"{session_id} has ended")
+        show_line(f"session {session_id} has ended")
 
 
-app = group("sessions", "In which browsers you are signed in.", list_, {"list": list_, "end": end})
+app = group("sessions", "Your browser sessions.", list_, {"list": list_, "end": end})

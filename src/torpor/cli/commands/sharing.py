@@ -1,4 +1,4 @@
-"""share, unshare, shares: who else may use a workspace?"""
+"""share, unshare, shares: let other users use a workspace."""
 
 from typing import Annotated
 
@@ -9,9 +9,9 @@ from torpor.cli.output.console import show, show_json, show_line
 from torpor.cli.target import api_here
 from torpor.domain.access import Share
 
-# What each role lets somebody do, in a few words.
+# What each role permits.
 MEANS = {
-    Share.USE: "open it, run commands in it and hold it awake",
+    Share.USE: "open it, run commands in it and keep it awake",
     Share.MANAGE: "use it, and start, stop, archive, change and recover it",
 }
 
@@ -19,20 +19,20 @@ MEANS = {
 def share(
     name: Name,
     username: User,
-    role: Annotated[Share, typer.Option("--role", case_sensitive=False, help="What they may do.")] = Share.USE,
+    role: Annotated[Share, typer.Option("--role", case_sensitive=False, help="What the user may do.")] = Share.USE,
     as_json: Json = False,
 ) -> None:
-    """Let somebody else use or manage it."""
+    """Let another user use or manage a workspace."""
     with api_here() as api:
         api.share(name, username, role.value)
         if as_json:
             show_json({"items": api.shares(name)})
             return
-    show_line(f"{username} may {MEANS[role]}; `torpor unshare {name} {username}` takes that back")
+    show_line(f"{username} may {MEANS[role]}; `torpor unshare {name} {username}` revokes this")
 
 
 def unshare(name: Name, username: User, as_json: Json = False) -> None:
-    """Take that back; what they have open is cut."""
+    """Stop sharing with a user; open connections are closed."""
     with api_here() as api:
         api.unshare(name, username)
         if as_json:
@@ -42,7 +42,7 @@ def unshare(name: Name, username: User, as_json: Json = False) -> None:
 
 
 def shares(name: Name, as_json: Json = False) -> None:
-    """With whom it is shared."""
+    """List the users who share a workspace."""
     with api_here() as api:
         items = api.shares(name)
     if as_json:

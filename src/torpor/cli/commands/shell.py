@@ -1,7 +1,7 @@
-"""shell: how does somebody type in a workspace as if they sat before it?
+"""shell: open a terminal in a workspace.
 
-A real pseudo-terminal there, the terminal here passed on key by key, and a WebSocket of the API between them: binary frames are
-what is typed and what is shown, text frames tell sizes and the end.
+The workspace has a pseudo-terminal. A WebSocket of the API connects it with the terminal of this process: binary frames carry
+input and output, text frames carry sizes and the exit code.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 CHUNK = 1 << 16
 STDOUT, STDERR = 1, 2
 END_OF_INPUT = b"\x04"
-# A terminal may just be between two readers when the input ends, so the end is told until it is heard, ever more rarely.
+# If no program reads when the input ends, the end is lost. So it is sent several times, with growing pauses.
 END_AGAIN_S = 0.25
 LONGEST_PAUSE_S = 30.0
 ENDS_TOLD = 10
@@ -37,7 +37,7 @@ LAST_WORDS_S = 2.0
 
 
 def shell(name: Name, no_wake: NoWake = False) -> None:
-    """A terminal in it; `~.` at a line's start leaves."""
+    """Open a terminal in a workspace; `~.` at the start of a line leaves."""
     with api_here() as api:
         line = api.shell(name, *size(), wake=not no_wake)
         try:
@@ -48,7 +48,7 @@ def shell(name: Name, no_wake: NoWake = False) -> None:
 
 
 def run_shell_session(line: "ClientConnection", name: str) -> int:
-    """From here to there and back until it ends: the exit code of the shell there; Ended when it has none."""
+    """Connect this terminal with the shell until it ends: its exit code; CommandError if it has none."""
     heard, bell = os.pipe()
     os.set_blocking(bell, False)
     screen, typed = TerminalModes(), KeyFilter()
@@ -74,7 +74,7 @@ def run_shell_session(line: "ClientConnection", name: str) -> int:
 
 
 class _ShellReceiver(threading.Thread):
-    """Shows what comes from there; rings when there is nothing more."""
+    """Show the output of the shell; write to `bell` at the end."""
 
     def __init__(self, line: "ClientConnection", name: str, screen: TerminalModes, bell: int) -> None:
         super().__init__(daemon=True)
@@ -88,7 +88,7 @@ class _ShellReceiver(threading.Thread):
         from websockets.exceptions import ConnectionClosed
 
         try:
-            # Whatever cannot be written now is not read either: whoever sends must wait.
+            # While output cannot be written, no more is read, so that the sender waits.
             with contextlib.suppress(ConnectionClosed, OSError):
                 for message in self._line:
                     if isinstance(message, str):
@@ -124,7 +124,7 @@ def _speak(
     typed: KeyFilter,
     raw: RawMode,
 ) -> None:
-    """Until there is nobody who listens, or somebody leaves."""
+    """Send input and sizes until the shell ends or the user leaves."""
     from websockets.exceptions import ConnectionClosed
 
     is_terminal = os.isatty(descriptor) if descriptor >= 0 else False
@@ -150,7 +150,7 @@ def _speak(
                 if not keys:
                     has_ended = True
                     if last not in b"\r\n":
-                        # A last line that nothing ends would never be read.
+                        # A last line without a line end would never be read.
                         line.send(b"\n")
                     continue
                 last = keys[-1:]
@@ -163,20 +163,20 @@ def _how_it_ended(line: "ClientConnection", name: str, *, has_left: bool) -> Com
     if has_left:
         return CommandError(
             ExitCode.INTERRUPTED,
-            f"left {name}, and what ran in this terminal was told to end",
+            f"you left {name}; the programs in its terminal were told to end",
             code="left",
-            advice=f"`torpor shell {name}` opens another",
+            advice=f"`torpor shell {name}` opens a new terminal",
         )
     if os.isatty(STDOUT):
-        # What it wrote last may not have ended its line.
+        # The last output may not end with a line end.
         with contextlib.suppress(OSError):
             _write(b"\r\n")
-    said = line.close_reason or "nothing was said about why"
+    said = line.close_reason or "no reason was given"
     return CommandError(
         ExitCode.UNREACHABLE,
         f"the terminal in {name} was closed: {said}",
         code="shell_closed",
-        advice=f"`torpor show {name}` says how it stands",
+        advice=f"`torpor show {name}` shows its status",
     )
 
 
@@ -185,5 +185,5 @@ def _write(content: bytes) -> None:
         try:
             content = content[os.write(STDOUT, content) :]
         except BlockingIOError:
-            # Somebody who shares the terminal has made it so.
+            # Another process that shares the terminal has made it non-blocking.
             select.select([], [STDOUT], [])

@@ -1,4 +1,4 @@
-"""tokens: which programs may speak for you, and what may they do?"""
+"""tokens: list, create and revoke your API tokens."""
 
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def list_(as_json: Json = False) -> None:
-    """Your tokens, but for what is secret of them."""
+    """List your API tokens, without their secrets."""
     with api_here() as api:
         items = api.tokens()
     if as_json:
@@ -38,17 +38,22 @@ def create(
             "-s",
             metavar="SCOPE",
             case_sensitive=False,
-            help=f"What it may do, as often as needed: {', '.join(Scope)}.",
+            help=f"What it may do; can be repeated: {', '.join(Scope)}.",
             show_default="read",
         ),
     ] = None,
     lives: Annotated[
         str | None,
-        typer.Option("--for", metavar="TIME", help="How long it is good: 12h, 90d; else until revoked.", show_default=False),
+        typer.Option(
+            "--for",
+            metavar="TIME",
+            help="How long it is valid, such as 12h or 90d (default: until revoked).",
+            show_default=False,
+        ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Make one; it is shown once, and never again."""
+    """Create an API token; it is shown only once."""
     wanted: Record = {"label": label, "scopes": sorted({one.value for one in scope or [Scope.READ]})}
     if lives is not None:
         wanted["expires_in"] = round(seconds_of(lives))
@@ -57,21 +62,22 @@ def create(
     if as_json:
         show_json(made)
         return
-    # Alone on standard output, so that it can be caught: TORPOR_TOKEN=$(torpor tokens create ci)
+    # Standard output has only the token, for TORPOR_TOKEN=$(torpor tokens create ci).
     show_bytes(f"{made['token']}\n".encode())
-    say(f"torpor: this is shown only now; `torpor tokens revoke {made['id']}` ends it")
+    say(f"torpor: this API token is not shown again; `torpor tokens revoke {made['id']}` revokes it")
 
 
 def revoke(
     token_id: Annotated[
-        str, typer.Argument(metavar="ID", help="See `torpor tokens list`.", show_default=False, autocompletion=token_ids)
+        str,
+        typer.Argument(metavar="ID", help="The id from `torpor tokens list`.", show_default=False, autocompletion=token_ids),
     ],
     as_json: Json = False,
 ) -> None:
-    """End one, at once."""
+    """Revoke an API token."""
     with api_here() as api:
         api.revoke_token(token_id)
-    show_json({"revoked": token_id}) if as_json else show_line(f"{token_id} is good no more")
+    show_json({"revoked": token_id}) if as_json else show_line(f"API token {token_id} is revoked")
 
 
-app = group("tokens", "By what programs speak for you.", list_, {"list": list_, "create": create, "revoke": revoke})
+app = group("tokens", "Your API tokens.", list_, {"list": list_, "create": create, "revoke": revoke})

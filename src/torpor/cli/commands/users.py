@@ -1,4 +1,4 @@
-"""users: who may come in, and what are they?"""
+"""users: list, create and change users."""
 
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
@@ -19,7 +19,7 @@ DEFAULT = "default"
 
 
 def list_(as_json: Json = False) -> None:
-    """Everybody who has an account."""
+    """List all users."""
     with api_here() as api:
         items = api.users()
     if as_json:
@@ -32,9 +32,9 @@ def list_(as_json: Json = False) -> None:
 
 def create(
     username: Annotated[str, typer.Argument(metavar="USER", help="Lower case letters, digits, . _ and -.", show_default=False)],
-    admin: Annotated[bool, typer.Option("--admin", help="An administrator.")] = False,
+    admin: Annotated[bool, typer.Option("--admin", help="Make the user an administrator.")] = False,
     no_password: Annotated[
-        bool, typer.Option("--no-password", help="Without a password: for tokens and single sign-on only.")
+        bool, typer.Option("--no-password", help="No password: the user signs in with single sign-on or API tokens only.")
     ] = False,
     max_running: Annotated[
         str | None,
@@ -42,7 +42,7 @@ def create(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Make an account; its password is asked for."""
+    """Create a user; you are asked for the password."""
     wanted: Record = {"username": username, "is_admin": admin}
     if max_running is not None:
         wanted["max_running"] = _count(max_running)
@@ -50,30 +50,39 @@ def create(
         wanted["password"] = read_new_secret(f"Password of {username}: ")
     with api_here() as api:
         made = api.create_user(wanted)
-    show_json(made) if as_json else show_line(f"{made['username']} can sign in" if not no_password else f"{username} is there")
+    show_json(made) if as_json else show_line(
+        f"{made['username']} can sign in" if not no_password else f"{username} was created"
+    )
 
 
 def change(
     username: User,
     admin: Annotated[
-        bool | None, typer.Option("--admin/--no-admin", help="Make or unmake an administrator.", show_default=False)
+        bool | None, typer.Option("--admin/--no-admin", help="Whether the user is an administrator.", show_default=False)
     ] = None,
     active: Annotated[
         bool | None,
-        typer.Option("--active/--inactive", help="Whether they may come in; who may not is cut off.", show_default=False),
+        typer.Option(
+            "--active/--inactive",
+            help="Whether the user may sign in; open connections of inactive users are closed.",
+            show_default=False,
+        ),
     ] = None,
     max_running: Annotated[
         str | None,
         typer.Option(
-            "--max-running", metavar="N", help="How many workspaces may run at once; `default`: as for all.", show_default=False
+            "--max-running",
+            metavar="N",
+            help="How many workspaces may run at once; `default` for the limit of all users.",
+            show_default=False,
         ),
     ] = None,
     password: Annotated[
-        bool, typer.Option("--password", help="A new password, which is asked for, or read from standard input.")
+        bool, typer.Option("--password", help="Set a new password; you are asked for it, or it is read from standard input.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Change an account."""
+    """Change a user."""
     wanted: Record = {}
     if admin is not None:
         wanted["is_admin"] = admin
@@ -82,7 +91,7 @@ def change(
     if max_running is not None:
         wanted["max_running"] = None if max_running == DEFAULT else _count(max_running)
     if not wanted and not password:
-        raise usage("nothing was said that should change", "`torpor users change --help` lists what can")
+        raise usage("no change was given", "`torpor users change --help` lists the options")
     if password:
         wanted["password"] = read_new_secret(f"New password of {username}: ")
     with api_here() as api:
@@ -91,21 +100,21 @@ def change(
 
 
 def sign_out(username: User, as_json: Json = False) -> None:
-    """End every session of somebody, at once."""
+    """End all sessions of a user."""
     with api_here() as api:
         api.sign_out_user(username)
-    show_json({"username": username}) if as_json else show_line(f"{username} is signed out everywhere; tokens stay good")
+    show_json({"username": username}) if as_json else show_line(f"{username} is signed out everywhere; API tokens stay valid")
 
 
 def _count(said: str) -> int:
     if not said.isdecimal():
-        raise usage(f"{said!r} is not a number of workspaces", f"it is 0 or more, or `{DEFAULT}`")
+        raise usage(f"{said!r} is not a number of workspaces", f"use 0 or more, or `{DEFAULT}`")
     return int(said)
 
 
 app = group(
     "users",
-    "Who may come in (for administrators).",
+    "Users (for administrators).",
     list_,
     {"list": list_, "create": create, "change": change, "sign-out": sign_out},
 )

@@ -1,4 +1,4 @@
-"""create, start, stop, archive, delete, undelete, recover: what is wished, and what became of it."""
+"""create, start, stop, archive, delete, undelete, recover: request a state, and wait for it with `--wait`."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,11 +19,13 @@ def create(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A DNS label without `--`.", show_default=False)],
     command: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[-- CMD...]", help="The program of a template that takes one.", show_default=False),
+        typer.Argument(metavar="[-- CMD...]", help="The program, for a template that takes one.", show_default=False),
     ] = None,
     template: Annotated[
         str | None,
-        typer.Option("--template", "-t", help="See `torpor templates`.", show_default=False, autocompletion=template_names),
+        typer.Option(
+            "--template", "-t", help="A template from `torpor templates`.", show_default=False, autocompletion=template_names
+        ),
     ] = None,
     before_sleep: Annotated[
         str | None,
@@ -38,7 +40,7 @@ def create(
     timeout: Timeout = None,
     as_json: Json = False,
 ) -> None:
-    """Make a workspace, and start it."""
+    """Create a workspace, and start it."""
     wanted: Record = {"name": name}
     if template is not None:
         wanted["template"] = template
@@ -56,37 +58,37 @@ def create(
 
 
 def start(name: Name, wait: Wait = False, timeout: Timeout = None, as_json: Json = False) -> None:
-    """Wake a workspace: wish RUNNING."""
+    """Start a workspace."""
     _wish(name, "RUNNING", wait=wait, timeout_s=timeout, as_json=as_json)
 
 
 def stop(name: Name, wait: Wait = False, timeout: Timeout = None, as_json: Json = False) -> None:
-    """Put it to sleep, its home stays at hand: wish STANDBY."""
+    """Stop a workspace; its home stays on disk."""
     _wish(name, "STANDBY", wait=wait, timeout_s=timeout, as_json=as_json)
 
 
 def archive(name: Name, wait: Wait = False, timeout: Timeout = None, as_json: Json = False) -> None:
-    """Put it into torpor, only its archive is kept: wish ARCHIVED."""
+    """Stop a workspace and move its home to the archive."""
     _wish(name, "ARCHIVED", wait=wait, timeout_s=timeout, as_json=as_json)
 
 
 def delete(
     name: Name,
-    purge: Annotated[bool, typer.Option("--purge", help="For good: keep no archive, so no `undelete`.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Purge without being asked.")] = False,
+    purge: Annotated[bool, typer.Option("--purge", help="Also remove all archives: `undelete` is not possible.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Purge without a question.")] = False,
     wait: Wait = False,
     timeout: Timeout = None,
     as_json: Json = False,
 ) -> None:
-    """Delete it; a last archive is kept for `undelete`, for seven days unless the installation says otherwise."""
+    """Delete a workspace; `undelete` restores it within seven days (default)."""
     if purge and not yes:
-        confirm(f"Purge {name!r}? Its home and its archives are removed for good.", "nothing was purged")
+        confirm(f"Purge {name!r}? Its home and its archives are removed permanently.", "nothing was purged")
     with api_here() as api:
         _conclude(api, api.delete(name, purge=purge), wait=wait, timeout_s=timeout, as_json=as_json)
 
 
 def undelete(name: Name, wait: Wait = False, timeout: Timeout = None, as_json: Json = False) -> None:
-    """Bring a deleted workspace back, ARCHIVED."""
+    """Restore a deleted workspace, as archived."""
     with api_here() as api:
         _conclude(api, api.undelete(name), wait=wait, timeout_s=timeout, as_json=as_json)
 
@@ -95,19 +97,19 @@ def recover(
     name: Name,
     archive_key: Annotated[
         str | None,
-        typer.Option("--archive-key", metavar="KEY", help="A lost home: go on from this archive.", show_default=False),
+        typer.Option("--archive-key", metavar="KEY", help="If the home is lost: restore this archive.", show_default=False),
     ] = None,
-    empty: Annotated[bool, typer.Option("--empty", help="A lost home: go on with an empty one.")] = False,
+    empty: Annotated[bool, typer.Option("--empty", help="If the home is lost: start with an empty one.")] = False,
     accept: Annotated[
-        bool, typer.Option("--accept", help="A home whose marker cannot be read: go on with it as it is.")
+        bool, typer.Option("--accept", help="If the home's marker cannot be read: use the home as it is.")
     ] = False,
     wait: Wait = False,
     timeout: Timeout = None,
     as_json: Json = False,
 ) -> None:
-    """Leave ERROR; for a lost home, or one whose marker cannot be read, say which way."""
+    """Retry after an error; if the home is lost or its marker unreadable, choose how."""
     if (archive_key is not None) + empty + accept > 1:
-        raise usage("--archive-key, --empty and --accept are different ways", "say one of them")
+        raise usage("--archive-key, --empty and --accept cannot be used together", "choose one of them")
     way: Record = {}
     if archive_key is not None:
         way["archive_key"] = archive_key
@@ -127,7 +129,7 @@ def _wish(name: str, desired_state: str, *, wait: bool, timeout_s: float | None,
 def _conclude(
     api: "ApiClient", workspace: "Record", *, wait: bool, timeout_s: float | None, as_json: bool, is_recovery: bool = False
 ) -> None:
-    """The wish was accepted: wait for it if asked to, and say how it stands."""
+    """Print the status of an accepted request, with `--wait` after the state is reached."""
     from torpor.cli.output.wording import reached_line, wish_line
 
     if not wait:
@@ -138,13 +140,13 @@ def _conclude(
 
     wish = pending_wish(workspace, is_recovery=is_recovery)
     try:
-        with wait_progress() as follow:
-            reached = wait_for(api, workspace, wish, follow=follow, timeout_s=timeout_s)
+        with wait_progress() as show:
+            reached = wait_for(api, workspace, wish, show=show, timeout_s=timeout_s)
     except KeyboardInterrupt:
-        advice = f"{wish.desired_state} is still wished; `torpor show {wish.name}` says how far it is"
+        advice = f"the request stays active; `torpor show {wish.name}` shows the progress"
         raise CommandError(ExitCode.INTERRUPTED, "no longer waiting", code="interrupted", advice=advice) from None
     if as_json:
-        # What is gone altogether is told as it was last seen, in the phase it has reached.
+        # A workspace that no longer exists is printed as it was last, in its final phase.
         show_json(reached if reached is not None else {**workspace, "phase": "DELETED", "operation": "NONE"})
     else:
-        show_line(reached_line(reached) if reached is not None else f"{wish.name} is DELETED")
+        show_line(reached_line(reached) if reached is not None else f"{wish.name} is deleted")

@@ -1,4 +1,4 @@
-"""How is it drawn at a terminal? In colours, unless NO_COLOR is set, and as wide as the terminal is."""
+"""Draw tables and lists at a terminal: in colours, unless NO_COLOR is set, and as wide as the terminal."""
 
 from collections.abc import Mapping
 from typing import Any, assert_never
@@ -11,14 +11,14 @@ from rich.table import Table as RichTable
 from rich.text import Text as RichText
 
 from torpor.cli.output.plain import fit_to_width
-from torpor.cli.output.shapes import DescriptionList, Drawn, Group, Table, Text, text
+from torpor.cli.output.shapes import DescriptionList, Group, Renderable, Table, Text, text
 from torpor.cli.output.wording import change_line
 
 BAR_WIDTH = 30
 PADDING = (0, 2, 0, 0)
 
 
-def coloured(drawn: Drawn, width: int) -> RenderableType:
+def coloured(drawn: Renderable, width: int) -> RenderableType:
     match drawn:
         case Text():
             return _text(drawn)
@@ -42,7 +42,7 @@ def progress_line(item: Mapping[str, Any], spinner: Spinner) -> RenderableType:
 
 
 def without_colours(renderable: RenderableType, *, width: int = 200) -> str:
-    """What rich alone can draw, as it is where there are no colours."""
+    """A rich renderable as plain text."""
     plain = Console(width=width, color_system=None, markup=False, highlight=False, emoji=False, force_terminal=False)
     with plain.capture() as captured:
         plain.print(renderable)

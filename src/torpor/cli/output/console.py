@@ -1,22 +1,22 @@
-"""How does a command speak: to a person, to a program, to another program's standard input?"""
+"""Print the results and messages of commands: for users, as JSON, or as bytes."""
 
 import json
 import sys
 from typing import TYPE_CHECKING, Any
 
-from torpor.cli.output.shapes import Drawn
+from torpor.cli.output.shapes import Renderable
 from torpor.cli.output.wording import escaped, escaped_json, escaped_line
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-# A pipe has no width, and what reads it wants whole lines.
+# A pipe has no width, and its reader needs whole lines.
 PIPE_WIDTH = 10_000
 
 
-def show(drawn: "Drawn | RenderableType") -> None:
-    """In colours at a terminal; anywhere else plain, and where it can be without rich, which is slow to import."""
-    if isinstance(drawn, Drawn):
+def show(drawn: "Renderable | RenderableType") -> None:
+    """In colours at a terminal, as plain text anywhere else. Plain text avoids rich if possible: its import is slow."""
+    if isinstance(drawn, Renderable):
         if sys.stdout.isatty():
             from torpor.cli.output.colours import coloured
 
@@ -47,7 +47,7 @@ def show_line(line: str) -> None:
 
 
 def show_text(text: str) -> None:
-    """Of several lines, as they are."""
+    """Text of several lines, control characters escaped."""
     _show(escaped(text))
 
 
@@ -56,19 +56,19 @@ def _show(text: str) -> None:
 
 
 def show_bytes(content: bytes) -> None:
-    """Unchanged: only what was asked for as bytes, and what is our own."""
+    """Unchanged: only for output that was requested as bytes, and for our own text."""
     sys.stdout.flush()
     sys.stdout.buffer.write(content)
     sys.stdout.buffer.flush()
 
 
 def say(line: str) -> None:
-    """To standard error: what is for people while standard output is for the result."""
+    """A message on standard error; standard output is for the result."""
     print(escaped(line), file=sys.stderr, flush=True)
 
 
 def console(*, stderr: bool = False) -> "Console":
-    """A terminal to draw at; what is drawn is text, whatever brackets and colons stand in it."""
+    """A console that prints text as it is: brackets and colons are not markup."""
     from rich.console import Console
 
     return Console(stderr=stderr, markup=False, highlight=False, emoji=False)

@@ -1,24 +1,24 @@
-"""How does it look as plain text? Whole lines, aligned, as wide as they are: what reads a pipe cuts them itself. Pure."""
+"""Format tables and lists as plain text. Lines are aligned and not cut: the reader of a pipe does that. Pure."""
 
 import unicodedata
 from collections.abc import Sequence
 from itertools import zip_longest
 from typing import assert_never
 
-from torpor.cli.output.shapes import DescriptionList, Drawn, Group, Table, Text, text
+from torpor.cli.output.shapes import DescriptionList, Group, Renderable, Table, Text, text
 
 GAP = "  "
 
 
-def to_text(drawn: Drawn) -> str:
+def to_text(drawn: Renderable) -> str:
     return "".join(f"{line.rstrip()}\n" for line in _lines(drawn))
 
 
 def fit_to_width(table: Table, width: int) -> Table:
-    """Without the columns that may go and for which there is no room."""
+    """The table without the optional columns for which the terminal is too narrow."""
     while natural_width(table) > width and any(column.may_go for column in table.columns):
-        goes = max(range(len(table.columns)), key=lambda index: table.columns[index].may_go)
-        kept = [index for index in range(len(table.columns)) if index != goes]
+        removed = max(range(len(table.columns)), key=lambda index: table.columns[index].may_go)
+        kept = [index for index in range(len(table.columns)) if index != removed]
         table = Table(
             tuple(table.columns[index] for index in kept), tuple(tuple(row[index] for index in kept) for row in table.rows)
         )
@@ -30,11 +30,11 @@ def natural_width(table: Table) -> int:
 
 
 def cells(line: str) -> int:
-    """How many columns of a terminal it takes."""
+    """The width in columns of a terminal."""
     return sum(0 if unicodedata.combining(one) else 2 if unicodedata.east_asian_width(one) in "WF" else 1 for one in line)
 
 
-def _lines(drawn: Drawn) -> Sequence[str]:
+def _lines(drawn: Renderable) -> Sequence[str]:
     match drawn:
         case Text():
             return _split(drawn)

@@ -1,6 +1,6 @@
-"""What does somebody who waits get to see?
+"""Show the progress of `--wait` on standard error.
 
-At a terminal one line that lives; anywhere else one plain line for each change. Always on standard error.
+At a terminal one line that is redrawn; anywhere else one plain line for each change.
 """
 
 import contextlib

@@ -1,11 +1,11 @@
-"""How do records look as text? Pure: what comes out is a value, and somebody else draws it."""
+"""Turn records of the API into tables and lists. Pure: the result is a value, which `console` draws."""
 
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from torpor.cli.output.shapes import Column, DescriptionList, Drawn, Group, Table, Text, facts, line, table, text
+from torpor.cli.output.shapes import Column, DescriptionList, Group, Renderable, Table, Text, facts, line, table, text
 from torpor.cli.output.wording import (
     ago,
     duration,
@@ -14,10 +14,13 @@ from torpor.cli.output.wording import (
     outage_words,
     size,
     sleep_words,
-    standing_words,
+    state_word,
+    status_words,
     times,
     waits_for_disk,
 )
+from torpor.domain.states import Operation
+from torpor.domain.status import STATUS_OF_OPERATION
 
 Record = Mapping[str, Any]
 
@@ -31,34 +34,35 @@ PHASE_STYLE = {
     "DELETED": "dim",
 }
 
+OUTCOME_WORDS = {"DONE": "done", "FAILED": "failed", "TURNED": "canceled", "ABANDONED": "abandoned"}
 OUTCOME_STYLE = {"DONE": "green", "FAILED": "red", "TURNED": "yellow", "ABANDONED": "yellow"}
 
 EMPTY = text("")
 
 
-def workspaces(items: Sequence[Record], now: datetime) -> Drawn:
+def workspaces(items: Sequence[Record], now: datetime) -> Renderable:
     if not items:
-        return text("There are no workspaces yet; `torpor create NAME` makes one.")
-    # Whose they are is worth a column only where they are not all of one owner: terminals are narrow.
+        return text("You have no workspaces. `torpor create NAME` creates one.")
+    # Terminals are narrow: without several owners there is no column for them.
     owners = ["OWNER"] if len({item["owner"] for item in items}) > 1 else []
     return table(
         [
             "NAME",
-            "PHASE",
-            "UNDER WAY",
-            Column("WISH", may_go=3),
+            "STATUS",
+            "DETAIL",
+            Column("REQUESTED", may_go=3),
             Column("TEMPLATE", may_go=5),
             *owners,
             Column("DISK", is_right=True, may_go=2),
             Column("LAST USED", may_go=4),
-            Column("URL", may_go=1),  # in two pieces it is good for nothing, and `show` and `open` tell it
+            Column("URL", may_go=1),  # a URL on two lines is useless, and `show` and `open` print it too
         ],
         [
             [
                 text(item["name"], "bold"),
-                _phase(item["phase"]),
-                text(_briefly(item, now)),
-                text(item["desired_state"]),
+                _status(item),
+                text(_short_detail(item, now)),
+                text(state_word(item["desired_state"])),
                 text(item["template"]),
                 *([text(item["owner"])] if owners else []),
                 text(size(item.get("disk_bytes"))),
@@ -70,36 +74,36 @@ def workspaces(items: Sequence[Record], now: datetime) -> Drawn:
     )
 
 
-def workspace(item: Record, now: datetime) -> Drawn:
-    told: list[tuple[str, Text]] = [
+def workspace(item: Record, now: datetime) -> Renderable:
+    rows: list[tuple[str, Text]] = [
         ("name", text(item["name"], "bold")),
         ("id", text(item["id"])),
         ("owner", text(item["owner"])),
     ]
     if item.get("shares"):
-        told.append(("shared with", text(", ".join(f"{name} ({role})" for name, role in item["shares"].items()))))
-    told += [
+        rows.append(("shared with", text(", ".join(f"{name} ({role})" for name, role in item["shares"].items()))))
+    rows += [
         ("template", text(item["template"])),
         ("command", text(shlex.join(item.get("command") or []) or None)),
-        ("wish", text(f"{item['desired_state']} (version {item['wish_version']})")),
-        ("phase", line(_phase(item["phase"]), f", reached {ago(item['phase_changed_at'], now)}{_from_where(item)}")),
-        ("under way", _under_way(item)),
-        ("seen", text(f"{item['observed_status']}, health {item['health_status']}, {ago(item['observed_at'], now)}")),
+        ("requested state", text(f"{state_word(item['desired_state'])} (version {item['wish_version']})")),
+        ("status", _status_and_time(item, now)),
+        ("detail", _detail(item)),
+        ("observed", text(f"{item['observed_status']}, health {item['health_status']}, {ago(item['observed_at'], now)}")),
         ("url", text(item["url"])),
         ("home", text(f"generation {item['generation']}, revision {item['revision']}")),
         ("disk use", text(_disk_use(item, now))),
         ("archive", text(item["archive_key"])),
         ("sleeps after", text(f"{duration(item['standby_ttl'])} without use")),
         *_before_sleep(item),
-        ("archived after", text(f"{duration(item['archive_ttl'])} asleep")),
+        ("archived after", text(f"{duration(item['archive_ttl'])} stopped")),
         ("last used", text(ago(item["last_access_at"], now))),
         ("created", text(ago(item["created_at"], now))),
     ]
     if item.get("sleeps_at"):
-        told.append(("sleeping soon", text(f"{sleep_words(item['sleeps_at'], now)}, because it is not in use", "yellow")))
+        rows.append(("sleeping soon", text(f"{sleep_words(item['sleeps_at'], now)}, because it is not in use", "yellow")))
     if item["deleted_at"] is not None:
-        told.append(("deleted", text(ago(item["deleted_at"], now))))
-    parts: list[Drawn] = [facts(told)]
+        rows.append(("deleted", text(ago(item["deleted_at"], now))))
+    parts: list[Renderable] = [facts(rows)]
     if item["error"] is not None:
         parts += [EMPTY, text("error", "bold"), _error(item["error"], now)]
     if item["conditions"]:
@@ -107,9 +111,9 @@ def workspace(item: Record, now: datetime) -> Drawn:
     return Group(tuple(parts))
 
 
-def history(items: Sequence[Record], now: datetime) -> Drawn:
+def history(items: Sequence[Record], now: datetime) -> Renderable:
     if not items:
-        return text("Nothing has been done yet.")
+        return text("There are no operations yet.")
     return table(
         [
             "STARTED",
@@ -118,15 +122,15 @@ def history(items: Sequence[Record], now: datetime) -> Drawn:
             Column("TOOK", is_right=True),
             "OUTCOME",
             Column("DATA", is_right=True, may_go=2),
-            "WHAT HAPPENED",
+            "MESSAGE",
         ],
         [
             [
                 text(ago(item["started_at"], now)),
-                text(item["kind"]),
+                text(_operation(item["kind"])),
                 text(item["attempt"]),
                 text(_took(item, now)),
-                text(item["outcome"] or "under way", OUTCOME_STYLE.get(item["outcome"] or "", "cyan")),
+                text(_outcome(item["outcome"]), OUTCOME_STYLE.get(item["outcome"] or "", "cyan")),
                 text(size(item["done_bytes"] or None)),
                 text(": ".join(part for part in (item["reason"], item["message"]) if part) or None),
             ]
@@ -135,9 +139,9 @@ def history(items: Sequence[Record], now: datetime) -> Drawn:
     )
 
 
-def archives(items: Sequence[Record], now: datetime) -> Drawn:
+def archives(items: Sequence[Record], now: datetime) -> Renderable:
     if not items:
-        return text("It has no archives yet.")
+        return text("This workspace has no archives.")
     return table(
         [
             "KEY",
@@ -161,9 +165,9 @@ def archives(items: Sequence[Record], now: datetime) -> Drawn:
     )
 
 
-def holds(items: Sequence[Record], now: datetime) -> Drawn:
+def holds(items: Sequence[Record], now: datetime) -> Renderable:
     if not items:
-        return text("Nobody holds it awake.")
+        return text("Nothing keeps this workspace awake.")
     return table(
         ["ID", "REASON", "BY", Column("SINCE", may_go=1), "ENDS"],
         [
@@ -179,9 +183,9 @@ def holds(items: Sequence[Record], now: datetime) -> Drawn:
     )
 
 
-def gc_preview(preview: Record, now: datetime) -> Drawn:
-    """What a collection would do."""
-    parts: list[Drawn] = []
+def gc_preview(preview: Record, now: datetime) -> Renderable:
+    """What a garbage collection would do."""
+    parts: list[Renderable] = []
     if preview["items"]:
         rows = [
             [
@@ -193,58 +197,58 @@ def gc_preview(preview: Record, now: datetime) -> Drawn:
             ]
             for item in preview["items"]
         ]
-        parts.append(table(["KEY", "WORKSPACE", Column("SIZE", is_right=True), "WHY", "GOES"], rows))
+        parts.append(table(["KEY", "WORKSPACE", Column("SIZE", is_right=True), "REASON", "REMOVED"], rows))
         if preview["left_out"]:
             parts.append(text(f"and {preview['left_out']} more"))
         parts.append(EMPTY)
     removed = f"{preview['would_remove']} ({size(preview['would_free_bytes'])})" if preview["would_remove"] else "0"
     kept = ", ".join(f"{count} {reason.replace('_', ' ')}" for reason, count in preview["kept"].items())
-    told = [
+    counts = [
         ("would be removed now", text(removed)),
         ("would be marked now", text(preview["would_mark"])),
         ("marked, in their grace period", text(preview["waiting"])),
         ("kept", text(f"{sum(preview['kept'].values())}{f' ({kept})' if kept else ''}")),
         ("last collection", text(ago(preview["last"]["ran_at"], now))),
     ]
-    parts += [facts(told), *_mismatches(preview)]
+    parts += [facts(counts), *_mismatches(preview)]
     if preview["would_skip"]:
-        parts.append(text(f"A collection would touch nothing just now: {preview['would_skip']}", "yellow"))
+        parts.append(text(f"A collection would change nothing now: {preview['would_skip']}", "yellow"))
     return Group(tuple(parts))
 
 
-def gc_report(report: Record) -> Drawn:
-    """What a collection did."""
-    told = [
+def gc_report(report: Record) -> Renderable:
+    """What a garbage collection did."""
+    counts = [
         ("removed", text(f"{report['removed']} ({size(report['freed_bytes'])})" if report["removed"] else "0")),
         ("marked, in their grace period", text(report["orphans"])),
         ("kept", text(report["kept"])),
     ]
-    failed = [text(f"{key} could not be collected: {why}", "yellow") for key, why in report["failed"].items()]
-    return Group((facts(told), *failed, *_mismatches(report)))
+    failed = [text(f"{key} could not be removed: {why}", "yellow") for key, why in report["failed"].items()]
+    return Group((facts(counts), *failed, *_mismatches(report)))
 
 
-def _mismatches(told: Record) -> Iterable[Text]:
+def _mismatches(record: Record) -> Iterable[Text]:
+    """The archives that are only in the store, or only in the database."""
     for name, means in (
-        ("unknown", "in the store that the database does not know; they are never removed"),
-        ("left_over", "in the store that an operation left behind; after the grace period they go"),
-        ("missing", "in the database that the store does not have"),
+        ("unknown", "in the store but not in the database, and never removed"),
+        ("left_over", "in the store, left behind by an operation, and removed after the grace period"),
+        ("missing", "in the database but not in the store"),
     ):
-        count = told[f"{name}_count"]
+        count = record[f"{name}_count"]
         if count:
             yield text(f"{count} {'archive is' if count == 1 else 'archives are'} {means}:", "yellow")
-            yield from (text(f"  {key}") for key in told[name])
-            if count > len(told[name]):
-                yield text(f"  and {count - len(told[name])} more")
+            yield from (text(f"  {key}") for key in record[name])
+            if count > len(record[name]):
+                yield text(f"  and {count - len(record[name])} more")
 
 
-def explanation(told: Record, now: datetime) -> Drawn:
-    parts: list[Drawn] = [text(told["summary"], "bold")]
-    # What a user or a program wrote may have several lines; none of them begins like one of ours.
+def explanation(told: Record, now: datetime) -> Renderable:
+    parts: list[Renderable] = [text(told["summary"], "bold")]
+    # Texts of users and programs may have several lines; indented, they do not look like our own lines.
     parts += [text(str(sentence).replace("\n", "\n    ")) for sentence in told["lines"]]
     known: list[tuple[str, Text]] = [
-        ("wish", text(told["wish"])),
-        ("phase", _phase(told["phase"])),
-        ("under way", text(told["operation"] if told["operation"] != "NONE" else None)),
+        ("requested state", text(state_word(told["wish"]))),
+        ("status", _status({**told, "progress": None})),
     ]
     waiting = told["waiting_for"]
     if waiting is not None:
@@ -253,15 +257,15 @@ def explanation(told: Record, now: datetime) -> Drawn:
     if told["next"] is not None:
         known.append(("next", text(told["next"])))
     if told["why"] is not None:
-        known.append(("why", text(told["why"])))
+        known.append(("reason", text(told["why"])))
     parts += [EMPTY, facts(known)]
     if told["ways_out"]:
-        parts += [EMPTY, text("ways out", "bold")]
+        parts += [EMPTY, text("What you can do", "bold")]
         parts.append(facts([(way["command"], text(way["means"])) for way in told["ways_out"]], indent=2))
     return Group(tuple(parts))
 
 
-def templates(items: Sequence[Record]) -> Drawn:
+def templates(items: Sequence[Record]) -> Renderable:
     return table(
         ["NAME", "TITLE", "DESCRIPTION", "COMMAND", "CPU WEIGHT"],
         [
@@ -277,34 +281,34 @@ def templates(items: Sequence[Record]) -> Drawn:
     )
 
 
-def findings(items: Sequence[Record]) -> Drawn:
+def findings(items: Sequence[Record]) -> Renderable:
     rows = []
     for item in items:
-        word, style = ("ok", "green") if item["ok"] else ("BLOCKS", "bold red") if item["blocks"] else ("partly", "yellow")
+        word, style = ("ok", "green") if item["ok"] else ("FAILED", "bold red") if item["blocks"] else ("warning", "yellow")
         rows.append([text(word, style), text(item["what"]), text(item["detail"]), text(item["advice"] or None)])
-    return table(["", "WHAT", "FOUND", "WHAT TO DO"], rows)
+    return table(["", "CHECK", "RESULT", "WHAT TO DO"], rows)
 
 
 # ── parts ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _error(error: Record, now: datetime) -> DescriptionList:
-    during = error["operation"] if error["operation"] != "NONE" else None
-    told = [
+    during = _operation(error["operation"]) if error["operation"] != "NONE" else None
+    rows = [
         ("  reason", text(error["reason"], "red")),
         ("  message", text(error["message"])),
         ("  during", text(during)),
         ("  failed", text(f"{times(error['error_count'])}, the last time {ago(error['occurred_at'], now)}")),
-        ("  goes on", text("not by itself: see `torpor explain`" if error["is_terminal"] else "it is tried again")),
+        ("  retried", text("no; `torpor explain` shows what you can do" if error["is_terminal"] else "yes")),
     ]
     known = [(name, value) for name, value in (error["context"] or {}).items() if value is not None]
-    return facts([*told, *((f"  {name}", text(_value(value))) for name, value in known)])
+    return facts([*rows, *((f"  {name}", text(_value(value))) for name, value in known)])
 
 
 def _from_where(item: Record) -> str:
-    """An ERROR hides what the workspace was before; an older server does not tell."""
+    """The status before an error; an older server does not send it."""
     before = item.get("previous_phase")
-    return f" from {before}" if item["phase"] == "ERROR" and before else ""
+    return f" from {state_word(before)}" if item["phase"] == "ERROR" and before else ""
 
 
 def _conditions(conditions: Mapping[str, Record], now: datetime) -> Table:
@@ -328,32 +332,49 @@ def _value(value: object) -> str:
 
 
 def _before_sleep(item: Record) -> list[tuple[str, Text]]:
-    """Where the workspace says it itself."""
+    """The command of the workspace itself, if it has one."""
     command = item.get("before_sleep")
     return [] if command is None else [("before that", text(f"runs {shlex.join(command)}" if command else "runs nothing"))]
 
 
-def _under_way(item: Record) -> Text:
-    words = standing_words(item).partition(", ")[2]
+def _status(item: Record) -> Text:
+    """The status word in its colour; an operation in progress has the colour of the phase that it starts from."""
+    return text(status_words(item), PHASE_STYLE.get(item["phase"], ""))
+
+
+def _status_and_time(item: Record, now: datetime) -> Text:
+    since = f"reached {ago(item['phase_changed_at'], now)}{_from_where(item)}"
+    if item["operation"] == "NONE":
+        return line(_status(item), f", {since}")
+    return line(_status(item), f" ({state_word(item['phase'])} {since})")
+
+
+def _detail(item: Record) -> Text:
     if waits_for_disk(item):
         return text(f"waits for free disk space ({error_words(item)})", "yellow")
-    if item.get("runs_before_sleep"):
-        words += ": its before_sleep command runs"
+    running = "the before_sleep command runs" if item.get("runs_before_sleep") else ""
     trouble = error_words(item) if item["operation"] != "NONE" or outage_words(item) else ""
-    return text(f"{words} ({trouble})" if words and trouble else trouble or words or None)
+    return text("; ".join(part for part in (running, trouble) if part) or None)
 
 
-def _briefly(item: Record, now: datetime) -> str | None:
-    """What is under way, or why nothing is: `STARTING 40 %, ActionFailed`; or that it is stopped soon."""
+def _short_detail(item: Record, now: datetime) -> str | None:
+    """The reason of an error, or the time of an automatic stop: `ActionFailed`, `sleeps in 4 min`."""
     if waits_for_disk(item):
         return "waits for disk space"
-    operation = standing_words(item).partition(", ")[2]
-    told = (operation, item["error"]["reason"] if item["error"] else "", sleep_words(item.get("sleeps_at"), now))
-    return ", ".join(word for word in told if word) or None
+    parts = (item["error"]["reason"] if item["error"] else "", sleep_words(item.get("sleeps_at"), now))
+    return ", ".join(part for part in parts if part) or None
+
+
+def _operation(name: str) -> str:
+    return STATUS_OF_OPERATION[Operation(name)]
+
+
+def _outcome(outcome: str | None) -> str:
+    return OUTCOME_WORDS.get(outcome, outcome) if outcome else "in progress"
 
 
 def _disk_use(item: Record, now: datetime) -> str | None:
-    """An older server does not tell."""
+    """The size of the home; None from an older server."""
     if item.get("disk_bytes") is None:
         return "not measured yet" if "disk_bytes" in item else None
     measured = f", measured {ago(item['disk_measured_at'], now)}" if item["disk_measured_at"] else ""
@@ -364,7 +385,3 @@ def _took(item: Record, now: datetime) -> str:
     if item["seconds"] is not None:
         return duration(item["seconds"])
     return f"{duration((now - datetime.fromisoformat(item['started_at'])).total_seconds())} so far"
-
-
-def _phase(phase: str) -> Text:
-    return text(phase, PHASE_STYLE.get(phase, ""))

@@ -1,10 +1,10 @@
-"""How do users, tokens, sessions, shares, limits and the audit log look as text? Pure, as render.py is."""
+"""Turn records about users, tokens, sessions, shares, limits and the audit log into tables. Pure."""
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from torpor.cli.output.shapes import Column, Drawn, facts, table, text
+from torpor.cli.output.shapes import Column, Renderable, facts, table, text
 from torpor.cli.output.wording import NOTHING, ago
 
 Record = Mapping[str, Any]
@@ -12,9 +12,9 @@ Record = Mapping[str, Any]
 ROLE_STYLE = {"use": "cyan", "manage": "yellow"}
 
 
-def users(items: Sequence[Record], now: datetime) -> Drawn:
+def users(items: Sequence[Record], now: datetime) -> Renderable:
     return table(
-        ["USER", "ROLE", "MAY COME IN", "MAX RUNNING", Column("SINCE", may_go=1), Column("ID", may_go=2)],
+        ["USER", "ROLE", "ACTIVE", "MAX RUNNING", Column("CREATED", may_go=1), Column("ID", may_go=2)],
         [
             [
                 text(item["username"], "bold"),
@@ -29,11 +29,11 @@ def users(items: Sequence[Record], now: datetime) -> Drawn:
     )
 
 
-def tokens(items: Sequence[Record], now: datetime) -> Drawn:
+def tokens(items: Sequence[Record], now: datetime) -> Renderable:
     if not items:
-        return text("You have no tokens; `torpor tokens create LABEL` makes one.")
+        return text("You have no API tokens. `torpor tokens create LABEL` creates one.")
     return table(
-        ["ID", "LABEL", "SCOPES", Column("MADE", may_go=1), "LAST USED", "ENDS"],
+        ["ID", "LABEL", "SCOPES", Column("CREATED", may_go=1), "LAST USED", "EXPIRES"],
         [
             [
                 text(item["id"]),
@@ -48,11 +48,11 @@ def tokens(items: Sequence[Record], now: datetime) -> Drawn:
     )
 
 
-def sessions(items: Sequence[Record], now: datetime) -> Drawn:
+def sessions(items: Sequence[Record], now: datetime) -> Renderable:
     if not items:
-        return text("You are signed in in no browser.")
+        return text("You have no sessions.")
     return table(
-        ["ID", "FROM", Column("BROWSER", may_go=2), Column("SINCE", may_go=1), "LAST USED", "ENDS"],
+        ["ID", "FROM", Column("BROWSER", may_go=2), Column("CREATED", may_go=1), "LAST USED", "EXPIRES"],
         [
             [
                 text(item["id"]),
@@ -67,33 +67,33 @@ def sessions(items: Sequence[Record], now: datetime) -> Drawn:
     )
 
 
-def shares(items: Sequence[Record], name: str) -> Drawn:
+def shares(items: Sequence[Record], name: str) -> Renderable:
     if not items:
-        return text(f"{name} is shared with nobody; `torpor share {name} USER` does.")
+        return text(f"{name} is not shared. `torpor share {name} USER` shares it.")
     return table(
         ["USER", "ROLE"],
         [[text(item["username"], "bold"), text(item["role"], ROLE_STYLE.get(item["role"], ""))] for item in items],
     )
 
 
-def limits(told: Record) -> Drawn:
+def limits(told: Record) -> Renderable:
     return facts(
         [
-            ("you run", text(f"{told['running_mine']} of {told['max_running_per_user']}", _limit_style(told))),
-            ("these", text("\n".join(told["running"]) or None)),
-            ("all together", text(f"at most {told['max_running_global']}")),
+            ("your running workspaces", text(f"{told['running_mine']} of {told['max_running_per_user']}", _limit_style(told))),
+            ("names", text("\n".join(told["running"]) or None)),
+            ("limit for all users", text(told["max_running_global"])),
         ]
     )
 
 
-def audit(items: Sequence[Record], when: Callable[[str], str]) -> Drawn:
+def audit(items: Sequence[Record], when: Callable[[str], str]) -> Renderable:
     if not items:
-        return text("Nothing was done yet that is told here.")
+        return text("There are no audit entries.")
     return table(
         [
             "WHEN",
-            "WHO",
-            "WHAT",
+            "USER",
+            "ACTION",
             "WORKSPACE",
             Column("OUTCOME"),
             Column("DETAIL", may_go=1),
@@ -108,7 +108,7 @@ def audit(items: Sequence[Record], when: Callable[[str], str]) -> Drawn:
                 text(item["workspace"] or None),
                 text("ok", "green") if item["outcome"] == "ok" else text(item["outcome"], "red"),
                 text(", ".join(f"{name} {_value(value)}" for name, value in item["detail"].items()) or None),
-                text(f"token {item['token_label']}" if item["token_label"] else str(item["how"]).lower()),
+                text(f"API token {item['token_label']}" if item["token_label"] else str(item["how"]).lower()),
                 text(item["came_from"] or None),
             ]
             for item in items

@@ -1,7 +1,7 @@
-"""What can be shown, whoever draws it?
+"""The shapes of output: text, table, description list and group.
 
-Records become these values (render.py); they are drawn in colours at a terminal (colours.py) and as plain text anywhere else
-(plain.py), so that what is piped need not wait for a library that draws.
+`render` turns records into these values. `colours` draws them at a terminal, `plain` anywhere else, so that piped output
+does not have to import rich.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ class StyledText:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """May have several lines."""
+    """One or more lines."""
 
     pieces: tuple[StyledText, ...]
 
@@ -33,7 +33,7 @@ class Column:
     name: str
     is_right: bool = False
     may_go: int = 0
-    """Where there is no room for all, columns with the highest go first; 0: never."""
+    """If the terminal is too narrow, columns with the highest number are left out first; 0: never."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,23 +44,23 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class DescriptionList:
-    """Names and what they are, aligned."""
+    """Names and values in two aligned columns."""
 
     rows: tuple[tuple[Text, Text], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """One below the other."""
+    """Parts below each other."""
 
-    parts: "tuple[Drawn, ...]"
+    parts: "tuple[Renderable, ...]"
 
 
-Drawn: TypeAlias = Text | Table | DescriptionList | Group
+Renderable: TypeAlias = Text | Table | DescriptionList | Group
 
 
 def text(value: object, style: str = "") -> Text:
-    """Any value, `-` for none; control characters in it are escaped."""
+    """A value as text, `-` for None; control characters are escaped."""
     return Text((StyledText(NOTHING, "dim"),)) if value is None else Text((StyledText(escaped(value), style),))
 
 

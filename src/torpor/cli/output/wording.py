@@ -1,4 +1,4 @@
-"""In which words are times, sizes and standings told? Pure, and without anything that draws."""
+"""Word times, sizes and the status of workspaces as short texts. Pure, and without rich."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -6,17 +6,19 @@ from datetime import datetime
 from typing import Any
 
 from torpor.domain.records import DISK_LOW, OUTAGES
+from torpor.domain.states import Operation, Phase
+from torpor.domain.status import STATUS_OF_PHASE, status_word
 
 NOTHING = "-"
 
 _STEPS = ((60, "s", 1), (3600, "min", 60), (86_400, "h", 3600), (float("inf"), "days", 86_400))
 _SIZES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
-# Control characters (a line end may have its carriage return), and what turns the direction of text or breaks a line unseen.
+# Control characters (a line end may have its carriage return), and characters that turn the direction of text or break a line.
 _CONTROL = re.compile(r"(?!\r\n)[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
 def ago(when: str | None, now: datetime) -> str:
-    """`3 min ago`, or `in 3 min`; `-` for never."""
+    """`3 min ago` or `in 3 min`; `-` if there is no time."""
     if when is None:
         return NOTHING
     passed_s = (now - datetime.fromisoformat(when)).total_seconds()
@@ -32,7 +34,7 @@ def _coarse(seconds: float) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """`0.4 s`, `12 s`, `3 min 20 s`, `2 h 5 min`: two steps at most."""
+    """`0.4 s`, `12 s`, `3 min 20 s`, `2 h 5 min`: at most two units."""
     if seconds is None:
         return NOTHING
     if seconds < 9.95:
@@ -44,7 +46,7 @@ def duration(seconds: float | None) -> str:
         if whole >= factor:
             rest = whole % factor // below
             return f"{whole // factor} {unit}" + (f" {rest} {smaller}" if rest else "")
-    raise AssertionError("a minute is the smallest of them")
+    raise AssertionError("less than a minute was handled above")
 
 
 def size(count: int | None) -> str:
@@ -62,22 +64,22 @@ def times(count: int) -> str:
 
 
 def escaped(text: object) -> str:
-    """Text for a terminal: control characters stand as `\\x1b`, so that they do not control the terminal of the reader."""
+    """Text for a terminal: control characters become `\\x1b`, so that they cannot control the reader's terminal."""
     return _CONTROL.sub(_as_escape, str(text))
 
 
 def escaped_line(text: object) -> str:
-    """The same for what stands in one line: a line end would begin a line that looks like ours."""
+    """The same for one line: a line end could start a line that looks like our own."""
     return escaped(text).replace("\r\n", "\n").replace("\n", "\\n")
 
 
 def escaped_bytes(content: bytes) -> str:
-    """What a program wrote; bytes that are no UTF-8 are escaped as well."""
+    """The output of a program; bytes that are not UTF-8 are escaped as well."""
     return escaped(content.decode("utf-8", "backslashreplace"))
 
 
 def escaped_json(text: str) -> str:
-    """Of JSON, whose meaning stays the same."""
+    """JSON with escaped control characters; its meaning stays the same."""
     return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
@@ -85,51 +87,53 @@ def _as_escape(found: re.Match[str]) -> str:
     return found[0].encode("unicode_escape").decode()
 
 
-def standing_words(workspace: Mapping[str, Any]) -> str:
-    """`STANDBY, STARTING 40 %`."""
-    words = workspace["phase"]
-    if workspace["operation"] != "NONE":
-        words += f", {workspace['operation']}"
-        if workspace["progress"] is not None:
-            words += f" {workspace['progress']:.0f} %"
-    return str(words)
+def status_words(workspace: Mapping[str, Any]) -> str:
+    """`Starting 40 %`, or `Stopped` if no operation is in progress."""
+    word = status_word(Phase(workspace["phase"]), Operation(workspace["operation"]))
+    has_progress = workspace["operation"] != "NONE" and workspace["progress"] is not None
+    return f"{word} {workspace['progress']:.0f} %" if has_progress else word
+
+
+def state_word(desired_state: str) -> str:
+    """`Running`: the word for a phase or a requested state."""
+    return STATUS_OF_PHASE[Phase(desired_state)]
 
 
 def error_words(workspace: Mapping[str, Any]) -> str:
-    """What went wrong and is tried again, or stands; empty when nothing did."""
+    """The error, and whether it is retried; empty without an error."""
     if outage := outage_words(workspace):
         return outage
     if waits_for_disk(workspace):
         message = workspace["conditions"]["policy.healthy"]["message"]
-        return escaped_line(f"{DISK_LOW}: {message}; it goes on by itself when there is enough")
+        return escaped_line(f"{DISK_LOW}: {message}; it continues automatically when there is enough free space")
     error = workspace["error"]
     if error is None:
         return ""
-    counted = "" if error["is_terminal"] else f", failed {times(error['error_count'])} so far and is tried again"
-    return escaped_line(f"{error['reason']}: {error['message']}{counted}")
+    retried = "" if error["is_terminal"] else f", failed {times(error['error_count'])}, is retried"
+    return escaped_line(f"{error['reason']}: {error['message']}{retried}")
 
 
 def outage_words(workspace: Mapping[str, Any]) -> str:
-    """What it waits for and cannot be reached; empty when there is nothing like that."""
+    """The service that the workspace waits for because it cannot be reached; empty if there is none."""
     healthy = workspace["conditions"].get("policy.healthy")
     if not healthy or healthy["reason"] not in OUTAGES:
         return ""
-    return escaped_line(f"{healthy['message']}; it is tried again")
+    return escaped_line(f"{healthy['message']}; this is retried")
 
 
 def waits_for_disk(workspace: Mapping[str, Any]) -> bool:
-    """It is neither started nor restored, because the disk of the homes has too little free space."""
+    """Whether the workspace is not started or restored because the disk of the homes has too little free space."""
     healthy = workspace["conditions"].get("policy.healthy")
     return bool(healthy) and healthy["status"] == "True" and healthy["reason"] == DISK_LOW
 
 
 def change_line(workspace: Mapping[str, Any]) -> str:
     trouble = error_words(workspace)
-    return f"{workspace['name']}: {standing_words(workspace)}" + (f" ({trouble})" if trouble else "")
+    return f"{workspace['name']}: {status_words(workspace)}" + (f" ({trouble})" if trouble else "")
 
 
 def sleep_words(sleeps_at: str | None, now: datetime) -> str:
-    """`sleeps in 4 min`; empty while it is not near."""
+    """`sleeps in 4 min`; empty if no automatic stop is near."""
     if sleeps_at is None:
         return ""
     left_s = (datetime.fromisoformat(sleeps_at) - now).total_seconds()
@@ -137,7 +141,7 @@ def sleep_words(sleeps_at: str | None, now: datetime) -> str:
 
 
 def sleep_line(name: str, sleeps_at: str, now: datetime) -> str:
-    """What is said in a terminal before its workspace is stopped."""
+    """The warning in a terminal before its workspace is stopped automatically."""
     at = datetime.fromisoformat(sleeps_at)
     left_s = round((at - now).total_seconds())
     left = "now" if left_s < 1 else f"in {left_s} s" if left_s < 60 else f"in {round(left_s / 60)} min"
@@ -148,10 +152,10 @@ def sleep_line(name: str, sleeps_at: str, now: datetime) -> str:
 
 
 def event_line(event: Mapping[str, Any], when: Callable[[str], str]) -> str:
-    """`2026-03-01 12:00:00  demo: STANDBY, STARTING 40 %`."""
+    """`2026-03-01 12:00:00  demo: Starting 40 %`."""
     at = when(event["at"]) if event["at"] else NOTHING
     if event["workspace"] is None:
-        return f"{at}  what was missed is not kept any more; this is how it stands"
+        return f"{at}  some events were missed and are no longer stored; the current status follows"
     if event["event"] == "sleeping_soon" and event["workspace"].get("sleeps_at"):
         soon = f"goes to sleep at {when(event['workspace']['sleeps_at'])} because it is not in use"
         return f"{at}  {change_line(event['workspace'])}; {soon}"
@@ -159,13 +163,14 @@ def event_line(event: Mapping[str, Any], when: Callable[[str], str]) -> str:
 
 
 def wish_line(workspace: Mapping[str, Any]) -> str:
-    """What is said after a wish that nobody waits for."""
-    name, wish = workspace["name"], workspace["desired_state"]
-    if workspace["phase"] == wish and workspace["operation"] == "NONE":
+    """The result of a request without `--wait`."""
+    name, desired_state = workspace["name"], workspace["desired_state"]
+    if workspace["phase"] == desired_state and workspace["operation"] == "NONE":
         return reached_line(workspace)
-    return f"{name} is {standing_words(workspace)}; {wish} is wished (`torpor show {name}` says how far it is)"
+    status, requested = status_words(workspace), state_word(desired_state)
+    return f"{name}: {status}; requested state: {requested} (`torpor show {name}` shows the progress)"
 
 
 def reached_line(workspace: Mapping[str, Any]) -> str:
     at = f" at {workspace['url']}" if workspace["phase"] == "RUNNING" and workspace.get("url") else ""
-    return f"{workspace['name']} is {workspace['phase']}{at}"
+    return f"{workspace['name']} is {status_words(workspace).lower()}{at}"

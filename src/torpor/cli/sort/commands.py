@@ -1,4 +1,4 @@
-"""sort run, master, worker, status, abort, join, generate, validate: how is more data sorted than one worker holds?"""
+"""sort run, master, worker, status, abort, join, generate, validate: sort large files on several workers."""
 
 import os
 import sys
@@ -50,7 +50,7 @@ MEMORY = "2G"
 
 app = typer.Typer(
     name="sort",
-    help="Sort more data than one worker holds.",
+    help="Sort data that is larger than memory, on one or more workers.",
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -65,12 +65,12 @@ def _sort(context: typer.Context) -> None:
 
 @app.command()
 def run(
-    inputs: Annotated[list[Path], typer.Argument(metavar="INPUT", help="Files, and directories of files.", show_default=False)],
+    inputs: Annotated[list[Path], typer.Argument(metavar="INPUT", help="Files or directories of files.", show_default=False)],
     output: Output,
-    workers: Annotated[int, typer.Option("--workers", min=1, help="How many processes sort, at most.")] = 1,
+    workers: Annotated[int, typer.Option("--workers", min=1, help="The maximum number of worker processes.")] = 1,
     min_share: Annotated[
         str | None,
-        typer.Option("--min-share", metavar="SIZE", help="Each gets at least so much input; 0 starts all (default: 16M)."),
+        typer.Option("--min-share", metavar="SIZE", help="The minimum input per worker; 0 starts all workers (default: 16M)."),
     ] = None,
     memory: Memory = MEMORY,
     format_: FormatText = None,
@@ -81,7 +81,7 @@ def run(
     no_sync: NoSync = False,
     no_proof: NoProof = False,
     no_resume: NoResume = False,
-    tls: Annotated[bool, typer.Option("--tls/--no-tls", help="Encrypt what goes between the processes.")] = False,
+    tls: Annotated[bool, typer.Option("--tls/--no-tls", help="Encrypt the connections between processes.")] = False,
     registration: Registration = None,
     heartbeat: Heartbeat = None,
     heartbeat_lost: HeartbeatLost = None,
@@ -94,10 +94,10 @@ def run(
 ) -> None:
     """Sort on this machine."""
     page_file = report_file(report)
-    # Before anything else is imported: the process that workers come from imports the same meanwhile.
+    # Before other imports: the process from which workers are forked imports the same modules in parallel.
     from torpor.sort.worker.fork_server import ForkServer
 
-    with translate_sort_errors(interrupted="the same command goes on where it stood"), ForkServer() as cradle:
+    with translate_sort_errors(interrupted="run the same command again to continue"), ForkServer() as fork_server:
         from torpor.cli.sort.progress import progress_view
         from torpor.sort.job.options import LocalOptions
         from torpor.sort.record import GENSORT
@@ -132,22 +132,25 @@ def run(
         if form is None:
             options = replace(options, format=detected_format(inputs))
         with progress_view() as follow:
-            done = run_here(replace(options, follow=follow), cradle)
+            done = run_here(replace(options, follow=follow), fork_server)
     show_report(done, page_file, history=history, as_json=as_json)
 
 
 @app.command()
 def master(
-    workers: Annotated[int, typer.Option("--workers", min=1, help="How many there will be.", show_default=False)],
+    workers: Annotated[int, typer.Option("--workers", min=1, help="The number of workers.", show_default=False)],
     state: Annotated[
-        Path, typer.Option("--state", metavar="DIR", help="Its journal, and join.json for the workers.", show_default=False)
+        Path,
+        typer.Option(
+            "--state", metavar="DIR", help="The directory of its journal, and of join.json for the workers.", show_default=False
+        ),
     ],
     listen: Annotated[
-        str, typer.Option("--listen", metavar="HOST:PORT", help="Where it answers; with port 0 any that is free.")
+        str, typer.Option("--listen", metavar="HOST:PORT", help="The address to listen on; port 0 chooses a free one.")
     ] = "127.0.0.1:0",
     join: Annotated[
         Path | None,
-        typer.Option("--join", metavar="FILE", help="What `torpor sort join` made (default: it makes its own in --state)."),
+        typer.Option("--join", metavar="FILE", help="A file from `torpor sort join` (default: created in --state)."),
     ] = None,
     format_: FormatText = None,
     key: Key = None,
@@ -165,12 +168,12 @@ def master(
     history: History = False,
     as_json: Json = False,
 ) -> None:
-    """Lead a sort that others do.
+    """Coordinate a sort on several machines.
 
     Prints its address, then the workers in the order of their ranges.
     """
     page_file = report_file(report)
-    with translate_sort_errors(interrupted="the same command goes on, while its workers look for it"):
+    with translate_sort_errors(interrupted="run the same command again to continue; its workers wait for it"):
         from torpor.cli.sort.progress import progress_view, status_poller
         from torpor.sort.debug_breakpoints import parse_breakpoint
         from torpor.sort.job.options import MasterOptions
@@ -196,9 +199,9 @@ def master(
         )
         from torpor.sort.master.program import serve_job
 
-        # With --json standard output is for the report alone.
+        # With --json, standard output has only the report.
         with progress_view(say if as_json else show_line) as follow, status_poller(follow) as begin:
-            done = serve_job(replace(options, say=follow.tell), started=lambda mastery: begin(mastery.status))
+            done = serve_job(replace(options, say=follow.tell), started=lambda service: begin(service.status))
     show_report(done, page_file, history=history, as_json=as_json)
 
 
@@ -209,17 +212,21 @@ def worker(
     output: Output,
     inputs: Annotated[
         list[Path] | None,
-        typer.Option("--input", "-i", metavar="DIR", help="What it sorts; may be said several times.", show_default=False),
+        typer.Option("--input", "-i", metavar="DIR", help="An input directory; can be repeated.", show_default=False),
     ] = None,
     scratch: Scratch = None,
     memory: Memory = MEMORY,
     index: Annotated[
         int | None,
-        typer.Option("--index", metavar="K", min=0, help="Which worker it is (default: by name, once all are there)."),
+        typer.Option(
+            "--index", metavar="K", min=0, help="The number of this worker (default: by name, once all have registered)."
+        ),
     ] = None,
     listen: Annotated[
         str | None,
-        typer.Option("--listen", metavar="HOST:PORT", help="Where it answers (default: by which it reaches the master)."),
+        typer.Option(
+            "--listen", metavar="HOST:PORT", help="The address to listen on (default: the one that reaches the master)."
+        ),
     ] = None,
     threads: Threads = None,
     no_resume: NoResume = False,
@@ -230,10 +237,10 @@ def worker(
     hold: HoldText = None,
     history: History = False,
 ) -> None:
-    """Sort a part: its own inputs, scratch space and output directory."""
+    """Sort one part: a worker with its own input, scratch and output."""
     if not inputs:
-        raise usage("there is nothing to sort", "--input DIR names what")
-    with translate_sort_errors(interrupted="the same command goes on where it stood"):
+        raise usage("no input was given", "use --input DIR")
+    with translate_sort_errors(interrupted="run the same command again to continue"):
         from torpor.sort.debug_breakpoints import parse_breakpoint
         from torpor.sort.job.options import WorkerOptions
         from torpor.sort.machine.states import WorkerState
@@ -260,7 +267,7 @@ def worker(
         if left.ending:
             raise CommandError(ExitCode(left.ending), f"the worker failed: {left.reason}", code="worker_failed")
         release_output(options)
-    # At once: who is killed between the two has nothing left that tells its successor how it ended.
+    # Exit at once: if a worker is killed after it released its output, the next one cannot know how it ended.
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(ExitCode.OK)
@@ -305,7 +312,7 @@ def abort(
     ],
     join: JoinFile = None,
     reason: Annotated[
-        str, typer.Option("--reason", metavar="TEXT", help="What master and workers report.")
+        str, typer.Option("--reason", metavar="TEXT", help="The reason that master and workers report.")
     ] = "aborted by the user",
     as_json: Json = False,
 ) -> None:
@@ -318,18 +325,18 @@ def abort(
 
         job = abort_job(master, join, reason)
     show_json({"job": job, "aborted": True}) if as_json else show_line(
-        f"job {job} is aborted; its workers remove what they have made"
+        f"job {job} is aborted; its workers remove their scratch and output"
     )
 
 
 @app.command()
 def join(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A file that is not there yet.", show_default=False)],
-    tls: Annotated[bool, typer.Option("--tls/--no-tls", help="Encrypt what goes between processes.")] = True,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A new file.", show_default=False)],
+    tls: Annotated[bool, typer.Option("--tls/--no-tls", help="Encrypt the connections between processes.")] = True,
 ) -> None:
-    """Make a job's secret before its master: for manifests that hand it to all.
+    """Create the secret of a job, for deployments that hand it to all processes.
 
-    Whoever has the file can take part in the job.
+    Every process that can read the file can take part in the job.
     """
     with translate_sort_errors():
         from torpor.sort.wire.credentials import make_secret
@@ -340,15 +347,15 @@ def join(
 
 @app.command()
 def generate(
-    records: Annotated[int, typer.Argument(metavar="RECORDS", min=0, help="How many.", show_default=False)],
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A file that is not there yet.", show_default=False)],
-    as_ascii: Annotated[bool, typer.Option("--ascii", help="Printable records, each a line.")] = False,
-    seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Begin at record N.")] = 0,
-    skew: Annotated[bool, typer.Option("--skew", help="Half of the keys equal, the rest Zipf.")] = False,
+    records: Annotated[int, typer.Argument(metavar="RECORDS", min=0, help="The number of records.", show_default=False)],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A new file.", show_default=False)],
+    as_ascii: Annotated[bool, typer.Option("--ascii", help="Printable records, one per line.")] = False,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Start at record N.")] = 0,
+    skew: Annotated[bool, typer.Option("--skew", help="Half of the keys are equal, the others Zipf-distributed.")] = False,
     threads: Threads = None,
     as_json: Json = False,
 ) -> None:
-    """Make records as the public benchmark's generator makes them."""
+    """Generate records as the public benchmark does (gensort)."""
     with translate_sort_errors():
         from torpor.cli.sort.progress import progress_counter
         from torpor.sort.data.generate import generate as make
@@ -371,9 +378,9 @@ def validate(
     threads: Threads = None,
     as_json: Json = False,
 ) -> None:
-    """Are they in order, and how many? Exit code 1 when not.
+    """Check the order of records, and count them. Exit code 1 if they are not in order.
 
-    What is counted and added up is what the public benchmark's validator counts and adds up.
+    Counts and checksums are those of the public benchmark's validator (valsort).
     """
     with translate_sort_errors():
         from torpor.cli.sort.progress import progress_counter
@@ -404,7 +411,7 @@ def show_report(report: "JobReport", page_file: Path | None, *, history: bool, a
 
     written = _write_page(report, page_file)
     if not as_json:
-        # Of a sort that failed the history is always shown: it says where, and cannot be asked for later.
+        # After a failure the history is always shown: it shows where the sort failed, and is not stored.
         is_long = history or report.outcome is SortOutcome.FAILED
         show_text(as_text(report) if is_long else as_summary(report))
     if report.outcome is SortOutcome.FAILED:
@@ -412,7 +419,7 @@ def show_report(report: "JobReport", page_file: Path | None, *, history: bool, a
             ExitCode.ENDED_IN_ERROR,
             f"the sort failed: {report.reason}",
             code="sort_failed",
-            advice="its history says where",
+            advice="the history shows where",
             context={"report": as_plain(report)},
         )
     if as_json:
@@ -422,7 +429,7 @@ def show_report(report: "JobReport", page_file: Path | None, *, history: bool, a
 
 
 def _write_page(report: "JobReport", page_file: Path | None) -> bool:
-    """A sort that went well is not called a failure because of its picture; but the exit code tells."""
+    """Whether the page was written. If not, the sort still succeeds, with another exit code."""
     if page_file is None:
         return True
     from torpor.sort.job.report_page import page
@@ -430,6 +437,6 @@ def _write_page(report: "JobReport", page_file: Path | None) -> bool:
     try:
         page_file.write_text(page(report), encoding="utf-8")
     except OSError as error:
-        say(f"torpor: the report could not be written: {page_file}: {error.strerror}")
+        say(f"torpor: the report cannot be written: {page_file}: {error.strerror}")
         return False
     return True

@@ -1,67 +1,86 @@
-"""How does a sort's command end that did not go as it was meant?"""
+"""Map the errors of a sort to exit codes and advice."""
 
 import contextlib
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from torpor.cli.exit_codes import CommandError, ExitCode, usage
+from torpor.cli.exit_codes import CommandError, ExitCode
 
 if TYPE_CHECKING:
     from torpor.sort.errors import SortError
 
-# What the command line itself says wrongly.
-USAGE = frozenset({"bad_address", "bad_format", "bad_hold", "bad_index", "bad_memory", "bad_number", "bad_size", "bad_workers"})
+# By the stable code of the error. All other codes are refusals (1).
+EXIT_CODES: Mapping[str, ExitCode] = {
+    "bad_address": ExitCode.USAGE,
+    "bad_format": ExitCode.USAGE,
+    "bad_hold": ExitCode.USAGE,
+    "bad_index": ExitCode.USAGE,
+    "bad_memory": ExitCode.USAGE,
+    "bad_number": ExitCode.USAGE,
+    "bad_size": ExitCode.USAGE,
+    "bad_workers": ExitCode.USAGE,
+    "broken": ExitCode.ENDED_IN_ERROR,
+    "sort_failed": ExitCode.ENDED_IN_ERROR,
+    "not_yet": ExitCode.UNREACHABLE,
+    "unreachable": ExitCode.UNREACHABLE,
+    "interrupted": ExitCode.INTERRUPTED,
+}
 
-# What whoever was refused can do about it, by the stable code, where the refusal does not say it itself.
+# What the user can do, by the stable code of the error, where the message does not say it.
 ADVICE: Mapping[str, str] = {
     "bad_size": "such as 512M or 2G",
     "bad_directory": "choose another directory",
-    "bad_join": "--join names the master's join.json",
-    "no_join": "--join names the master's join.json",
-    "no_files": "is the path right?",
-    "missing_input": "is the path right?",
-    "unreadable_input": "may this user read it?",
-    "other_job": "is --join the join.json of the job that is meant?",
-    "too_many": "is --join the join.json of the job that is meant?",
-    "truncated": "is --format right?",
+    "bad_join": "--join needs the master's join.json",
+    "no_join": "--join needs the master's join.json",
+    "no_files": "check the path",
+    "missing_input": "check the path",
+    "unreadable_input": "check that this user may read it",
+    "other_job": "check that --join is the join.json of this job",
+    "too_many": "check that --join is the join.json of this job",
+    "truncated": "check --format",
+    "not_yet": "try again in a moment",
+    "unreachable": "check that it runs, that the address is right, and that --join is its join.json",
+    "stale": "no action is required: the newer attempt continues",
+    "broken": "fix the cause and sort again",
 }
 
 
 @contextlib.contextmanager
 def translate_sort_errors(*, interrupted: str = "") -> Iterator[None]:
-    """What the sort raises becomes what the command says; `interrupted` says what holds after Ctrl-C."""
+    """Raise the errors of a sort as CommandError; `interrupted` is the advice after Ctrl-C."""
     from torpor.sort.errors import SortError
 
     try:
         yield
     except KeyboardInterrupt as error:
-        raise CommandError(ExitCode.INTERRUPTED, "interrupted", code="interrupted", advice=interrupted) from error
+        raise _command_error("interrupted", "interrupted", advice=interrupted) from error
     except SortError as error:
-        raise ended(error) from error
+        raise _command_error(_code_of(error), error.message) from error
     except BrokenPipeError:
         raise
     except OSError as error:
         where = f"{error.filename}: " if error.filename is not None else ""
-        raise CommandError(ExitCode.ENDED_IN_ERROR, f"{where}{error.strerror or error}", code="broken") from error
+        raise _command_error("broken", f"{where}{error.strerror or error}", advice="") from error
 
 
-def ended(error: "SortError") -> CommandError:
+def _command_error(code: str, what: str, *, advice: str | None = None) -> CommandError:
+    exit_code = EXIT_CODES.get(code, ExitCode.REFUSED)
+    return CommandError(exit_code, what, code=code, advice=ADVICE.get(code, "") if advice is None else advice)
+
+
+def _code_of(error: "SortError") -> str:
     from torpor.sort.errors import PeerNotReady, PeerUnavailable, SortFailed, SortRefused, StaleAttempt
 
     match error:
-        case SortRefused() if error.code in USAGE:
-            return usage(error.message, ADVICE.get(error.code, ""), code=error.code)
         case SortRefused():
-            return CommandError(ExitCode.REFUSED, error.message, code=error.code, advice=ADVICE.get(error.code, ""))
+            return error.code
         case PeerNotReady():
-            return CommandError(ExitCode.UNREACHABLE, error.message, code="not_yet", advice="try again in a moment")
+            return "not_yet"
         case PeerUnavailable():
-            advice = "is it running, is this its address, and is --join its join.json?"
-            return CommandError(ExitCode.UNREACHABLE, error.message, code="unreachable", advice=advice)
+            return "unreachable"
         case StaleAttempt():
-            advice = "nothing is to be done: the other one goes on"
-            return CommandError(ExitCode.REFUSED, error.message, code="stale", advice=advice)
+            return "stale"
         case SortFailed():
-            return CommandError(ExitCode.ENDED_IN_ERROR, error.message, code="broken", advice="remove the cause and sort again")
+            return "broken"
         case _:
-            return CommandError(ExitCode.ENDED_IN_ERROR, error.message, code="sort_failed")
+            return "sort_failed"

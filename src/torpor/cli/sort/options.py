@@ -1,6 +1,6 @@
-"""Which arguments and options do the sort's commands share?
+"""Arguments and options that the commands of the sort share.
 
-A deadline that is not said is None: the defaults stand in one place, with the sort's options.
+A time limit that is not given is None: the defaults have one place, `torpor.sort.job.options`.
 """
 
 from collections.abc import Sequence
@@ -16,21 +16,22 @@ if TYPE_CHECKING:
     from torpor.sort.job.options import Deadlines
     from torpor.sort.record import Format
 
-Master = Annotated[str, typer.Argument(metavar="MASTER", help="The master's HOST:PORT, as it said.", show_default=False)]
+Master = Annotated[str, typer.Argument(metavar="MASTER", help="The HOST:PORT that the master printed.", show_default=False)]
 Output = Annotated[
-    Path, typer.Option("--output", "-o", metavar="DIR", help="Where the sorted files go; empty or new.", show_default=False)
+    Path,
+    typer.Option("--output", "-o", metavar="DIR", help="The directory for the sorted files; empty or new.", show_default=False),
 ]
 JoinFile = Annotated[
     Path | None,
-    typer.Option("--join", metavar="FILE", help="The master's join.json, if you name a HOST:PORT.", show_default=False),
+    typer.Option("--join", metavar="FILE", help="The master's join.json, if MASTER is a HOST:PORT.", show_default=False),
 ]
 Scratch = Annotated[
     Path | None,
-    typer.Option("--scratch", metavar="DIR", help="Where runs and parts lie meanwhile (default: in the output directory)."),
+    typer.Option("--scratch", metavar="DIR", help="The directory for temporary files (default: in the output directory)."),
 ]
-Memory = Annotated[str, typer.Option("--memory", metavar="SIZE", help="How much to use at most, with K, M, G or T.")]
+Memory = Annotated[str, typer.Option("--memory", metavar="SIZE", help="The maximum memory, with K, M, G or T.")]
 Threads = Annotated[
-    int | None, typer.Option("--threads", min=1, help="How many at once (default: one for each core, at most eight).")
+    int | None, typer.Option("--threads", min=1, help="The number of threads (default: one per core, at most eight).")
 ]
 
 FORMATS = "gensort, fixed:LENGTH:KEY_OFFSET:KEY_LENGTH or lines (of at most 16 MiB)"
@@ -44,37 +45,40 @@ FormatText = Annotated[
     ),
 ]
 Key = Annotated[
-    int | None, typer.Option("--key", metavar="FIELD", help="lines: by which field, counted from 1 (default: the whole line).")
+    int | None,
+    typer.Option("--key", metavar="FIELD", help="lines: the field to sort by, counted from 1 (default: the whole line)."),
 ]
-Delimiter = Annotated[str | None, typer.Option("--delimiter", metavar="CHARACTER", help="lines: what stands between fields.")]
+Delimiter = Annotated[str | None, typer.Option("--delimiter", metavar="CHARACTER", help="lines: the character between fields.")]
 
 NoSync = Annotated[
-    bool, typer.Option("--no-sync", help="Do not flush files to the disk: faster, and a power cut may cost them.")
+    bool, typer.Option("--no-sync", help="Do not flush files to disk: faster, but a power failure may lose them.")
 ]
-NoProof = Annotated[bool, typer.Option("--no-proof", help="Take no checksums: faster, and the answer is `unproven`.")]
-NoResume = Annotated[bool, typer.Option("--no-resume", help="After a restart keep nothing of what was done before.")]
+NoProof = Annotated[bool, typer.Option("--no-proof", help="Compute no checksums: faster, but the result is `unproven`.")]
+NoResume = Annotated[bool, typer.Option("--no-resume", help="After a restart, start from the beginning.")]
 Tls = Annotated[
-    bool | None, typer.Option("--tls/--no-tls", help="Encrypt what goes between processes (default: except on the loopback).")
+    bool | None, typer.Option("--tls/--no-tls", help="Encrypt the connections between processes (default: except on loopback).")
 ]
 
 Registration = Annotated[
     float | None,
-    typer.Option("--registration-timeout", metavar="SECONDS", min=0, help="Until all workers are there (default: 300)."),
+    typer.Option("--registration-timeout", metavar="SECONDS", min=0, help="How long to wait for all workers (default: 300)."),
 ]
 Heartbeat = Annotated[
-    float | None, typer.Option("--heartbeat", metavar="SECONDS", help="How often a worker tells how it is (default: 1).")
+    float | None, typer.Option("--heartbeat", metavar="SECONDS", help="The time between heartbeats of a worker (default: 1).")
 ]
 HeartbeatLost = Annotated[
     float | None,
-    typer.Option("--heartbeat-lost", metavar="SECONDS", help="Without one for so long it counts as vanished (default: 15)."),
+    typer.Option(
+        "--heartbeat-lost", metavar="SECONDS", help="A worker without a heartbeat for this time is lost (default: 15)."
+    ),
 ]
 WorkerGrace = Annotated[
     float | None,
-    typer.Option("--worker-grace", metavar="SECONDS", min=0, help="How long a vanished worker is waited for (default: 600)."),
+    typer.Option("--worker-grace", metavar="SECONDS", min=0, help="How long to wait for a lost worker (default: 600)."),
 ]
 MasterGrace = Annotated[
     float | None,
-    typer.Option("--master-grace", metavar="SECONDS", min=0, help="How long a vanished master is looked for (default: 600)."),
+    typer.Option("--master-grace", metavar="SECONDS", min=0, help="How long to wait for a lost master (default: 600)."),
 ]
 
 LockWait = Annotated[
@@ -83,28 +87,28 @@ LockWait = Annotated[
         "--lock-wait",
         metavar="SECONDS",
         min=0,
-        help="How long to wait for a directory that another process holds (default: 30).",
+        help="How long to wait for a directory that another process uses (default: 30).",
     ),
 ]
 
 ReportFile = Annotated[
-    Path | None, typer.Option("--report", metavar="FILE.html", help="Also write a page with a picture of all phases over time.")
+    Path | None, typer.Option("--report", metavar="FILE.html", help="Also write a page with a chart of all phases over time.")
 ]
 History = Annotated[
-    bool, typer.Option("--history", help="At the end also show every change of state, and the figures of each worker.")
+    bool, typer.Option("--history", help="At the end, also print all state changes, and the figures of each worker.")
 ]
 HoldText = Annotated[
     str | None,
     typer.Option(
         "--hold",
         metavar="STATE[:MOMENT]",
-        help="Stop there (SIGSTOP), to show a failure: before-save, after-save, after-send or midway.",
+        help="For tests: stop there (SIGSTOP). Moments: before-save, after-save, after-send, midway.",
     ),
 ]
 
 
 def format_from_options(text: str | None, key: int | None, delimiter: str | None) -> "Format | None":
-    """What the options say; None if they say nothing. A field needs lines."""
+    """The format that the options set; None without options. A key field implies lines."""
     from torpor.sort.record import parse
 
     if text is None and key is None and delimiter is None:
@@ -113,7 +117,7 @@ def format_from_options(text: str | None, key: int | None, delimiter: str | None
 
 
 def detected_format(paths: Sequence[Path]) -> "Format":
-    """By what the input looks like; one line says what was chosen."""
+    """The format of the input, detected from its content; a message names it."""
     from torpor.sort.data.format_detection import detect, format_message
 
     found = detect(paths)
@@ -132,7 +136,7 @@ def deadlines(
 ) -> "Deadlines":
     from torpor.sort.job.options import Deadlines
 
-    said = {
+    given = {
         "registration": registration,
         "heartbeat": heartbeat,
         "heartbeat_lost": heartbeat_lost,
@@ -140,17 +144,17 @@ def deadlines(
         "master_grace": master_grace,
         "lock": lock,
     }
-    chosen = Deadlines(**{name: value for name, value in said.items() if value is not None})
+    chosen = Deadlines(**{name: value for name, value in given.items() if value is not None})
     if not 0 < chosen.heartbeat < chosen.heartbeat_lost:
         raise usage(
-            f"with a heartbeat every {chosen.heartbeat:g} s none can be lost after {chosen.heartbeat_lost:g} s",
-            "--heartbeat is more than 0 and less than --heartbeat-lost",
+            f"--heartbeat {chosen.heartbeat:g} does not fit --heartbeat-lost {chosen.heartbeat_lost:g}",
+            "--heartbeat must be more than 0 and less than --heartbeat-lost",
         )
     return chosen
 
 
 def address(text: str, what: str) -> str:
-    """HOST:PORT, or Ended."""
+    """The text if it is HOST:PORT; CommandError otherwise."""
     host, _, port = text.rpartition(":")
     if not host or not (port.isascii() and port.isdecimal() and int(port) < 1 << 16):
         raise usage(f"{what} {text!r} is not HOST:PORT", "such as 127.0.0.1:7000, [::1]:7000 or sorter.example:7000")
@@ -158,7 +162,7 @@ def address(text: str, what: str) -> str:
 
 
 def report_file(path: Path | None) -> Path | None:
-    """Where a report can be written, or Ended: better now than after an hour of sorting."""
+    """Check that the report can be written before the sort starts, not after an hour."""
     if path is not None and (path.is_dir() or not path.parent.is_dir()):
-        raise usage(f"--report {path} cannot be written", "name a file in a directory that is there")
+        raise usage(f"--report {path} cannot be written", "use a file in an existing directory")
     return path

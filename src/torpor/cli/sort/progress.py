@@ -1,6 +1,6 @@
-"""What does somebody who waits for a sort get to see?
+"""Show the progress of a sort on standard error.
 
-At a terminal one bar for each worker; anywhere else one plain line for each change of state. Always on standard error.
+At a terminal one bar for each worker; anywhere else one plain line for each change of state.
 """
 
 import contextlib
@@ -26,18 +26,18 @@ class ProgressView(Protocol):
     def __call__(self, status: "JobStatus") -> None: ...
 
     def tell(self, line: str) -> None:
-        """A line that stays."""
+        """Print a line that is not redrawn."""
 
 
 @contextlib.contextmanager
 def progress_view(tell: Callable[[str], None] = say) -> Iterator[ProgressView]:
-    """Takes how it stands, as often as anybody knows; `tell` is how lines are told that stay."""
+    """A view that is called with each new status; `tell` prints the lines that stay."""
     if not sys.stderr.isatty():
         yield ProgressLines(tell)
         return
     from rich.live import Live
 
-    # What the command says on standard output must stay there, also where only standard error is a terminal.
+    # Standard output must not be redirected to the terminal that draws the bars.
     with Live(
         console=console(stderr=True),
         refresh_per_second=REFRESH_PER_SECOND,
@@ -50,7 +50,7 @@ def progress_view(tell: Callable[[str], None] = say) -> Iterator[ProgressView]:
 
 @contextlib.contextmanager
 def status_poller(follow: ProgressView) -> "Iterator[Callable[[Callable[[], JobStatus]], None]]":
-    """Takes whom to ask, and asks several times a second until it is over."""
+    """A function that starts to poll the status several times a second, until the block ends."""
     over = threading.Event()
     threads: list[threading.Thread] = []
 
@@ -58,7 +58,7 @@ def status_poller(follow: ProgressView) -> "Iterator[Callable[[Callable[[], JobS
         def each() -> None:
             while not over.wait(POLL_S):
                 follow(ask())
-            follow(ask())  # the last changes come in quick succession
+            follow(ask())  # the last changes may follow each other faster than the polls
 
         threads.append(threading.Thread(target=each, name="progress", daemon=True))
         threads[-1].start()
@@ -75,22 +75,22 @@ class ProgressBars:
     def __init__(self, live: "Live", tell: Callable[[str], None]) -> None:
         self._live = live
         self._tell = tell
-        self._pace = SortRate()
+        self._rate = SortRate()
 
     def __call__(self, status: "JobStatus") -> None:
         from torpor.cli.sort.render import bars
 
-        self._live.update(bars(status, self._pace(status)))
+        self._live.update(bars(status, self._rate(status)))
 
     def tell(self, line: str) -> None:
-        # Whatever else is written while bars are drawn would stand in the midst of them.
+        # Other output would be mixed with the bars.
         self._live.stop()
         self._tell(escaped(line))
         self._live.start()
 
 
 class ProgressLines:
-    """One line for each change: of the job's state, then of its workers'."""
+    """One line for each change: first of the job's state, then of its workers'."""
 
     def __init__(self, tell: Callable[[str], None] = say, *, change: Callable[[str], None] = say) -> None:
         self._tell = tell
@@ -119,14 +119,14 @@ class RateSample(NamedTuple):
 
 
 class SortRate:
-    """How fast does each worker sort, in bytes a second, since it was first seen at it?"""
+    """The speed of each worker in bytes per second, since it was first seen sorting."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._since: dict[str, RateSample] = {}
 
     def __call__(self, status: "JobStatus") -> dict[str, float]:
-        """By identity, of those that read their input just now: of the other phases nobody knows how much there is to do."""
+        """The speeds by identity, of the workers that sort now: the amount of work in other phases is not known."""
         now = self._clock()
         speeds = {}
         for worker in status.workers:
@@ -142,7 +142,7 @@ class SortRate:
 
 
 def sorted_bytes(worker: "WorkerStatus") -> float | None:
-    """How much of its input a worker has sorted; None when that is not what it does."""
+    """How many bytes of its input a worker has sorted; None in other states."""
     from torpor.sort.machine.states import PROGRESS, WorkerState
 
     if worker.state != WorkerState.SORTING:
@@ -152,7 +152,7 @@ def sorted_bytes(worker: "WorkerStatus") -> float | None:
 
 
 def name_of(worker: "WorkerStatus") -> str:
-    """Until all are there, nobody has a number."""
+    """The number of a worker; its identity until all workers have registered."""
     return worker.identity if worker.index is None else f"worker {worker.index}"
 
 
@@ -162,7 +162,7 @@ def state_words(worker: "WorkerStatus") -> str:
 
 @contextlib.contextmanager
 def progress_counter(doing: str, total: int | None) -> Iterator[Callable[[int], None]]:
-    """A bar for bytes; takes how many more have been done. Nothing where nobody looks."""
+    """A progress bar for bytes, called with each increment. Without a terminal, no bar is drawn."""
     if not sys.stderr.isatty():
         yield lambda more: None
         return

@@ -1,4 +1,4 @@
-"""How does a sort that is under way look? Pure: what is drawn here is a value, and somebody else prints it."""
+"""Turn the status of a sort into tables, bars and JSON. Pure: the result is a value, which the caller prints."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -27,7 +27,7 @@ STATE_STYLE: Mapping[str, str] = {
 
 
 def bars(status: JobStatus, speeds: Mapping[str, float]) -> RenderableType:
-    """One bar for each worker; `speeds` in bytes a second, by identity."""
+    """One bar for each worker; `speeds` in bytes per second, by identity."""
     grid = Table.grid(padding=(0, 2, 0, 0))
     for worker in status.workers:
         grid.add_row(
@@ -42,7 +42,7 @@ def bars(status: JobStatus, speeds: Mapping[str, float]) -> RenderableType:
 
 
 def status_view(status: JobStatus) -> RenderableType:
-    """How a job stands, once."""
+    """The status of a job as a table."""
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for name in ("WORKER", "STATE", "PROGRESS", "INPUT", "SEEN", "ADDRESS", "IDENTITY", "MESSAGE"):
         table.add_column(Text(name), justify="right" if name in ("PROGRESS", "INPUT", "SEEN") else "left", overflow="fold")
@@ -58,21 +58,21 @@ def status_view(status: JobStatus) -> RenderableType:
             _text(worker.message or NOTHING),
         )
     spent = ", ".join(f"{state} {duration(seconds)}" for state, seconds in status.durations.items())
-    told = {
+    facts = {
         "job": status.job,
         "address": status.address,
         "format": status.format or "not known yet",
         "spent": spent,
         "verdict": status.verdict,
     }
-    parts: list[RenderableType] = [_headline(status), Text(), _facts(told)]
+    parts: list[RenderableType] = [_headline(status), Text(), _facts(facts)]
     if status.workers:
         parts += [Text(), table]
     return Group(*parts)
 
 
 def worker_status_view(status: OwnStatus) -> RenderableType:
-    """The status of one worker, as it reports it itself."""
+    """The status that one worker reports about itself."""
     line = Text(escaped(status.state), STATE_STYLE.get(status.state, "bold"))
     line.append(escaped(f": {status.message}") if status.message else "", "")
     facts = {
@@ -90,7 +90,7 @@ def worker_status_view(status: OwnStatus) -> RenderableType:
 
 
 def plain_worker(status: OwnStatus) -> dict[str, Any]:
-    """What JSON can say; the names are a promise."""
+    """The status as JSON; its names are stable."""
     return {
         "job": status.job,
         "index": status.index,
@@ -107,7 +107,7 @@ def plain_worker(status: OwnStatus) -> dict[str, Any]:
 
 
 def plain(status: JobStatus) -> dict[str, Any]:
-    """What JSON can say; the names are a promise."""
+    """The status as JSON; its names are stable."""
     return {
         "job": status.job,
         "state": status.state,
@@ -151,7 +151,7 @@ def _headline(status: JobStatus) -> Text:
     why = status.reason or status.message
     line.append(escaped(f": {why}") if why else "", "")
     if len(status.workers) < status.expected:
-        line.append(f" ({len(status.workers)} of {status.expected} workers are there)", "dim")
+        line.append(f" ({len(status.workers)} of {status.expected} workers have registered)", "dim")
     return line
 
 

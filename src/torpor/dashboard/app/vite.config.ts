@@ -1,4 +1,4 @@
-// How does the source become what is served?
+// Build the dashboard.
 
 import { defineConfig } from "vite";
 
@@ -7,9 +7,9 @@ export default defineConfig({
   oxc: { jsx: { runtime: "automatic", importSource: "preact" } },
   build: {
     target: "es2022",
-    // The first that know light-dark().
+    // The first versions with light-dark().
     cssTarget: ["chrome123", "firefox120", "safari17.5"],
-    // Every file has an address of its own: the policy allows no data: URLs.
+    // The content security policy allows no data: URLs.
     assetsInlineLimit: 0,
     assetsDir: "hashed",
     modulePreload: { polyfill: false },

@@ -1,21 +1,21 @@
 "use strict";
 
-// How does a tab keep its terminal?
+// Connects the tab to its terminal session.
 //
-// The shell lives in the workspace and outlives this page; the page holds the session's name and how much it has drawn
-// (see terminal.py for the protocol). So a broken connection goes on where it broke, and a reload is shown it all again.
+// The shell runs in the workspace and outlives this page. The page keeps the session's name and the offset that it has drawn
+// (see terminal.py for the protocol), so a broken connection continues where it broke, and a reload replays the kept output.
 
 const PIECE_BYTES = 64 * 1024;
 const PATIENCE_MS = [250, 500, 1000, 2000, 4000, 8000];
 const TRIES_BEFORE_DOUBT = 4;
 
-// Leaves whatever screen and modes a program that is gone has left behind, and keeps what is to be read.
+// Resets the screen and the modes that a program left behind when it ended; the text stays readable.
 const TIDY = "\x1b[?1047l\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[?2004l\x1b[!p\x1b[0m";
 
 const CLOSED_FOR_GOOD = {
   4001: ["This terminal is open in another tab.", "Use it here"],
   4002: ["Too many terminals are open.", "Try again"],
-  1008: ["The terminal and its page do not understand each other.", "Reload"],
+  1008: ["The terminal refused a message of this page.", "Reload"],
 };
 
 const THEMES = {
@@ -76,8 +76,8 @@ visualViewport?.addEventListener("resize", () => {
 
 const newName = () => Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
 
-// A duplicated tab brings a copy of the name with it. The lock tells that the first tab still lives (a reload lets go of
-// it a moment late, hence the patience), and the copy becomes a terminal of its own.
+// A duplicated tab copies the session's name. The lock shows that the first tab is still open, and then the copy gets a new
+// session. A reload releases the lock a moment late, hence the timeout.
 async function sessionName() {
   const kept = sessionStorage.getItem("session");
   const hold = (name, options) =>
@@ -101,10 +101,10 @@ const session = {
   socket: null,
   tries: 0,
   retry: 0,
-  received: 0, // the offset after the last byte that came
+  received: 0, // the offset after the last byte received
   drawn: 0, // the offset after the last byte on the screen
-  told: 0, // the last offset that the workspace was told
-  replayedUntil: 0, // what is before this was drawn before, by this page or by another
+  told: 0, // the last offset reported to the workspace
+  replayedUntil: 0, // output before this offset is a replay
 };
 
 function connect() {
@@ -128,7 +128,7 @@ function connect() {
 
 function attached(now) {
   const resumed = now.offset === session.received && session.received > 0 && !now.new;
-  if (now.new && session.received > 0) terminal.write(`${TIDY}\r\n[the workspace was started again, this is a new shell]\r\n`);
+  if (now.new && session.received > 0) terminal.write(`${TIDY}\r\n[the workspace was restarted; this is a new shell]\r\n`);
   else if (!resumed) terminal.reset();
   session.received = session.drawn = now.offset;
   session.told = -1;
@@ -163,7 +163,7 @@ function resize() {
 }
 
 function type(bytes) {
-  // What is replayed may hold questions ("where is the cursor?") that were answered long ago.
+  // A replay may contain queries ("where is the cursor?") that were answered before; xterm must not answer them again.
   if (!isOpen() || session.drawn < session.replayedUntil) return;
   for (let from = 0; from < bytes.length; from += PIECE_BYTES) session.socket.send(bytes.subarray(from, from + PIECE_BYTES));
 }
@@ -179,8 +179,8 @@ function disconnected(code) {
   session.tries += 1;
   const wait = PATIENCE_MS[Math.min(session.tries, PATIENCE_MS.length) - 1];
   session.retry = setTimeout(connect, wait * (0.75 + Math.random() / 2));
-  // Only opening a page wakes a workspace that sleeps: a socket that comes back by itself must not undo a stop.
-  if (session.tries > TRIES_BEFORE_DOUBT) say("Reconnecting… The workspace may be asleep.", "Wake it", () => location.reload());
+  // Only opening a page starts a stopped workspace: a socket that reconnects must not undo a stop.
+  if (session.tries > TRIES_BEFORE_DOUBT) say("Reconnecting… The workspace may be stopped.", "Start it", () => location.reload());
   else say("Reconnecting…");
 }
 
@@ -198,12 +198,12 @@ for (const [target, event] of [[window, "online"], [document, "visibilitychange"
 
 // ── warnings ────────────────────────────────────────────────────────────────────────────────────────────────────────
 //
-// Before the workspace is stopped because it is not in use, a line says so. The proxy is asked, not the workspace, and the line is
-// written here, not to the pty: neither is use, so a tab that is left open does not keep the workspace awake.
+// A line warns before the workspace is stopped because it is idle. The page asks the proxy, not the workspace, and writes the line
+// to the screen, not to the pty: neither counts as use, so an open tab does not keep the workspace awake.
 
 let following = null;
 const workspace = document.querySelector('meta[name="workspace"]').content;
-let warnedOf = null; // when it is stopped, as this page has said
+let warnedOf = null; // the time of the stop that this page has shown
 
 async function followStanding() {
   following?.abort();
@@ -239,7 +239,7 @@ function warn(sleepsAt) {
   const words = `${workspace} goes to sleep at ${clock} (${inTime}) because it is not in use; type to keep it awake`;
   if (terminal.buffer.active.type !== "alternate") terminal.write(`\r\n[torpor] ${words}\r\n`);
   else {
-    // A program that has the whole screen would be drawn over.
+    // A line would be drawn over a full-screen program.
     say(words, "Dismiss", () => say(null), true);
     at("bar").dataset.warns = "yes";
   }
@@ -275,11 +275,11 @@ terminal.attachCustomKeyEventHandler((event) => {
     navigator.clipboard?.writeText(terminal.getSelection());
     return false;
   }
-  // Left to the browser, which pastes.
+  // The browser handles this key and pastes.
   return !(event.ctrlKey && event.shiftKey && event.code === "KeyV");
 });
 
-at("keys").addEventListener("pointerdown", (event) => event.preventDefault()); // the terminal, and so the keyboard, stays
+at("keys").addEventListener("pointerdown", (event) => event.preventDefault()); // keeps the focus, and with it the phone's keyboard, in the terminal
 at("keys").addEventListener("click", async ({ target }) => {
   const key = target.dataset.key;
   if (!key) return;
@@ -290,7 +290,7 @@ at("keys").addEventListener("click", async ({ target }) => {
   terminal.focus();
 });
 
-// ── what is said beside the terminal ────────────────────────────────────────────────────────────────────────────────
+// ── messages beside the terminal ────────────────────────────────────────────────────────────────────────────────────
 
 function say(message, action = "", act = null, resting = false) {
   at("bar").hidden = message === null;

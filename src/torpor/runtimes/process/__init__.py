@@ -1,6 +1,6 @@
-"""Workspaces as process trees of this machine: the embedded default.
+"""Run workspaces as process trees of this machine: the default runtime.
 
-`ProcessRuntime(data_dir)`; `await start()` sweeps what an earlier life left behind; `await close()` ends everything.
+`await ProcessRuntime(data_dir).start()` ends processes of an earlier run; `await close()` ends all processes.
 """
 
 from torpor.runtimes.process.confinement import Ability

@@ -1,4 +1,4 @@
-"""How does Torpor speak with the agent inside a container? The frames are described in `torpor.inside.agent`."""
+"""Send requests to the agent inside a container. `torpor.inside.agent` describes the frames."""
 
 import asyncio
 import contextlib
@@ -12,7 +12,7 @@ from torpor.runtimes.framed_command import FramedCommand, FramedShell
 
 
 async def port_answers(control: str, within_s: float, *, waits_s: float = 0) -> bool:
-    """Now, or within `waits_s`; asking takes at most `within_s` besides. Whatever goes wrong, it does not answer."""
+    """Whether the program's port answers within `waits_s`; the request may take `within_s` more. False on any error."""
     with contextlib.suppress(OSError, RuntimeError, asyncio.TimeoutError, asyncio.IncompleteReadError):
         return await asyncio.wait_for(_probe(control, waits_s), waits_s + within_s)
     return False
@@ -29,7 +29,7 @@ async def _probe(control: str, waits_s: float) -> bool:
 
 
 async def execute(control: str, command: Sequence[str], stdin: bytes, *, most_bytes: int) -> ExecResult:
-    """Hanging up ends the command, so a cancelled call leaves nothing running."""
+    """Run a command and collect its output. Closing the connection ends it, also if the call is cancelled."""
     running = await start_command(control, command)
     feeding = asyncio.ensure_future(_feed(running, stdin))
     said = {stream: bytearray() for stream in Stream}

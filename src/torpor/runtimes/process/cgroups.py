@@ -1,8 +1,8 @@
-"""How much may a workspace take of this machine, and how does all of it end at once?
+"""Limit the memory, processes and CPU of containers and jobs with cgroups, and kill all their processes.
 
-One parent group for this data directory, one group below it for each container and each job. Version 1 has a hierarchy for
-each controller, version 2 one for all; either way a group is a few directories. Everything here takes microseconds, except
-`end`, which waits for the kernel: call that one in a thread.
+This data directory has one parent group, with one group for each container and each job. Version 1 has a hierarchy for each
+controller, version 2 one for all; in both a group is a few directories. Everything here takes microseconds, except `end`,
+which waits for the kernel: call it in a thread.
 """
 
 import contextlib
@@ -21,19 +21,21 @@ MOUNTS = Path("/proc/self/mountinfo")
 NEEDED = {"memory", "pids"}
 WEIGHTS = {"cpu"}
 SHARES_PER_WEIGHT = 1024 / CPU_WEIGHT
-"""Of version 1, whose default is 1024."""
+"""For version 1, where the default is 1024 shares."""
 FEWEST_SHARES = 2
+MEMORY_FILES = {1: ("memory.usage_in_bytes", "total_inactive_file"), 2: ("memory.current", "inactive_file")}
+"""By version: the file with the memory in use, and the field of memory.stat with the file pages that can be dropped."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hierarchies:
-    """Where the controllers are mounted; a process joins each of them."""
+    """The mount points of the controllers; a process joins a group in each."""
 
     version: int
     memory: Path
     processes: Path
     cpu: Path | None = None
-    """None where a group cannot be given a weight; limits work without."""
+    """None if groups cannot have a weight; limits do not need it."""
 
     @property
     def needed(self) -> tuple[Path, ...]:
@@ -45,7 +47,7 @@ class Hierarchies:
 
 
 def find(mounts: Path = MOUNTS) -> Hierarchies | None:
-    """From the kernel's own list; a machine may have both versions, and then the controllers are with the first."""
+    """Find them in the kernel's list of mounts. If a machine has both versions, version 1 has the controllers."""
     controllers: dict[str, Path] = {}
     for line in mounts.read_text().splitlines():
         before, _, after = line.partition(" - ")
@@ -73,29 +75,29 @@ class Cgroups:
         self._parent = f"torpor-{tag}"
 
     def check(self) -> None:
-        """OSError when `prepare` would find that this machine does not let us; changes nothing."""
+        """Raise OSError if `prepare` would fail; change no group."""
         for root in self.hierarchies.needed:
             self._check(root, NEEDED)
 
     def check_weights(self) -> None:
-        """The same for weights: OSError when groups have none here."""
+        """Raise OSError if groups cannot have weights."""
         if self.hierarchies.cpu is None:
-            raise FileNotFoundError(errno.ENOENT, "there is no cgroup with the cpu controller that is ours to write")
+            raise FileNotFoundError(errno.ENOENT, "there is no writable cgroup with the cpu controller")
         self._check(self.hierarchies.cpu, WEIGHTS)
 
     def _check(self, root: Path, controllers: set[str]) -> None:
         written = [root]
         if self.hierarchies.version == 2 and not _is_handed_down(root, controllers):
             written += [root / "cgroup.subtree_control"]
-            # The kernel's rule for every group but the first: either processes or groups with controllers.
+            # A rule of the kernel for every group except the root: it has either processes or groups with controllers.
             if (root / "cgroup.type").exists() and (root / "cgroup.procs").read_text().strip():
-                raise OSError(errno.EBUSY, "has processes of its own and so cannot hand its controllers down", str(root))
+                raise OSError(errno.EBUSY, "contains processes, so it cannot delegate its controllers", str(root))
         for path in written:
             if not os.access(path, os.W_OK):
-                raise PermissionError(errno.EACCES, "is not ours to write", str(path))
+                raise PermissionError(errno.EACCES, "not writable", str(path))
 
     def prepare(self) -> None:
-        """Make the parent group; OSError when this machine does not let us. Without weights where it lets us do all else."""
+        """Create the parent group; OSError if that is not permitted. Continues without weights if only those fail."""
         for root in self.hierarchies.needed:
             self._prepare(root, NEEDED)
         if self.hierarchies.cpu is not None:
@@ -111,7 +113,7 @@ class Cgroups:
         if self.hierarchies.version == 2:
             _hand_down(root / self._parent, controllers)
         if not os.access(root / self._parent / "cgroup.procs", os.W_OK):
-            raise PermissionError(f"{root / self._parent} is not ours to write")
+            raise PermissionError(f"{root / self._parent} is not writable")
 
     @property
     def has_weights(self) -> bool:
@@ -119,11 +121,11 @@ class Cgroups:
         return self.hierarchies.cpu is not None
 
     def make(self, name: str, limits: Limits | None, *, cpu_weight: int = CPU_WEIGHT) -> list[Path]:
-        """The files that a process writes itself into to belong to this group."""
-        doors: list[Path] = []
+        """Create a group. Return the files that a process writes its id to, in order to join."""
+        files: list[Path] = []
         for root in self.hierarchies.roots:
             (root / self._parent / name).mkdir(exist_ok=True)
-            doors.append(root / self._parent / name / "cgroup.procs")
+            files.append(root / self._parent / name / "cgroup.procs")
         if self.hierarchies.cpu is not None:
             cpu = self.hierarchies.cpu / self._parent / name
             if self.hierarchies.version == 2:
@@ -141,9 +143,9 @@ class Cgroups:
                         (memory / optional).write_text(value)
             else:
                 (memory / "memory.limit_in_bytes").write_text(str(limits.memory_bytes))
-                with contextlib.suppress(OSError):  # without it a workspace may swap as much again
+                with contextlib.suppress(OSError):  # without it a workspace can use the same amount of swap
                     (memory / "memory.memsw.limit_in_bytes").write_text(str(limits.memory_bytes))
-        return doors
+        return files
 
     def members(self, name: str) -> set[int]:
         found: set[int] = set()
@@ -153,21 +155,30 @@ class Cgroups:
         return found
 
     def cpu_s(self, name: str) -> float | None:
-        """The CPU seconds of all that ever ran in the group; None where this version does not count them in its hierarchies."""
+        """The CPU seconds of all processes that ran in the group; None if these hierarchies do not count them."""
         with contextlib.suppress(OSError, LookupError, ValueError):
             lines = (self.hierarchies.processes / self._parent / name / "cpu.stat").read_text().splitlines()
             return int(dict(line.split() for line in lines)["usage_usec"]) / 1e6
         return None
 
+    def memory_bytes(self, name: str) -> int | None:
+        """The memory of all processes in the group, without file pages that the kernel can drop; None when it has no group."""
+        usage, inactive = MEMORY_FILES[self.hierarchies.version]
+        group = self.hierarchies.memory / self._parent / name
+        with contextlib.suppress(OSError, LookupError, ValueError):
+            counts = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+            return max(0, int((group / usage).read_text()) - int(counts[inactive]))
+        return None
+
     def _is_member(self, name: str, pid: int) -> bool:
-        """Asked of the process: by now the number may be that of another."""
+        """Check /proc/PID, since the pid may belong to another process by now."""
         with contextlib.suppress(OSError):
             lines = Path(f"/proc/{pid}/cgroup").read_text().splitlines()
             return any(line.endswith(f"/{self._parent}/{name}") for line in lines)
         return False
 
     def end(self, name: str, *, within_s: float = 10.0) -> bool:
-        """Kill everything in the group and remove it. What cannot fork cannot run away, so this comes to an end."""
+        """Kill all processes of the group and remove it. With pids.max 0 they cannot fork, so this terminates."""
         deadline = time.monotonic() + within_s
         with contextlib.suppress(OSError):
             (self.hierarchies.processes / self._parent / name / "pids.max").write_text("0")
@@ -188,7 +199,7 @@ class Cgroups:
                     (root / self._parent / name).rmdir()
                 except FileNotFoundError:
                     break
-                except OSError:  # the last process is still on its way out
+                except OSError:  # the last process has not ended yet
                     if time.monotonic() > deadline:
                         return False
                     time.sleep(0.002)

@@ -1,12 +1,11 @@
 """Pause the processes that fill the disk, before the database, the bus and the archives have no space left.
 
-Without quotas any workspace can take all of the disk. The free space is looked at several times a second: below half of
-`disk_reserve` processes that write are stopped (SIGSTOP), below a quarter all processes of workspaces. They go on when the
-whole reserve is free again. Commands that are run inside meanwhile are not stopped unless they write, so a paused workspace
-can be cleaned up from inside.
+Without quotas any workspace can fill the disk. The free space is checked several times a second: below half of `disk_reserve`,
+processes that write are paused (SIGSTOP); below a quarter, all processes of workspaces. They resume when the whole reserve is
+free again. New commands in a paused workspace are not paused unless they write, so you can remove files from inside.
 
-One call of `fallocate` takes a whole disk at once. For that case a file (`ballast`) holds some space, which is given back when
-everything is paused.
+One call of `fallocate` can fill a disk at once. For that case a file (`ballast`) reserves some space; it is removed when all
+processes are paused.
 """
 
 import asyncio
@@ -19,6 +18,7 @@ from pathlib import Path
 import structlog
 
 from torpor import metrics
+from torpor.atomic_file import replacing
 from torpor.domain.disk import Disk, PauseAction, pause_action, writers
 from torpor.loops import Loop
 from torpor.runtimes.process import processes
@@ -29,14 +29,14 @@ log = structlog.get_logger()
 LOOK_S = 0.2
 GONE_S = 5.0
 COMPARE_S = 0.05
-"""Between two looks at who writes, where there was none before."""
+"""Between two measurements of written bytes, if there is no earlier one."""
 MOST_BALLAST_BYTES = 64 << 20
 """A few segments of the database's log."""
 NEAR = 4
-"""So many reserves are near enough to know who writes: a fast disk takes one of them between two looks."""
+"""Below this many reserves, written bytes are measured: a fast disk fills one reserve between two checks."""
 
 Written = Mapping[str, Mapping[int, int]]
-"""What each process has written so far, by workspace."""
+"""The bytes that each process has written so far, by workspace."""
 
 
 class DiskGuard:
@@ -48,7 +48,7 @@ class DiskGuard:
         on_change: Callable[[str], None],
         ballast: Path | None,
     ) -> None:
-        """`ballast`: where the file is that holds some space; None: nothing of ours is on this disk."""
+        """`ballast` is the path of the file that reserves space; None if Torpor's data is not on this disk."""
         self._look = look
         self._reserve_bytes = reserve_bytes
         self._containers = containers
@@ -57,20 +57,20 @@ class DiskGuard:
         self._ballast_bytes = min(MOST_BALLAST_BYTES, reserve_bytes // 4)
         self._written: Written | None = None
         self._wholly_paused: set[str] = set()
-        self._looking: asyncio.Future[Disk] | None = None
+        self._measuring: asyncio.Future[Disk] | None = None
 
     async def run(self) -> None:
         """Until cancelled."""
         await Loop("disk-guard", self.look, interval_s=LOOK_S).run()
 
     async def look(self) -> float | None:
-        if self._looking is not None and not self._looking.done():
-            return None  # a disk that hangs holds one thread, not one more for every look
-        self._looking = asyncio.ensure_future(asyncio.to_thread(self._look))
+        if self._measuring is not None and not self._measuring.done():
+            return None  # a disk that hangs blocks one thread, not one more for every check
+        self._measuring = asyncio.ensure_future(asyncio.to_thread(self._look))
         try:
-            free_bytes = (await asyncio.shield(self._looking)).free_bytes
+            free_bytes = (await asyncio.shield(self._measuring)).free_bytes
         except OSError:
-            return GONE_S  # it is not mounted; every look of the runtime says so
+            return GONE_S  # it is not mounted; the runtime's observations report it
         metrics.disk_free_bytes.set(free_bytes)
         paused = {name for name, one in self._containers.items() if one.is_paused}
         metrics.workspaces_paused.set(len(paused))
@@ -90,7 +90,7 @@ class DiskGuard:
             for name, supervisor in list(self._containers.items()):
                 if supervisor.is_paused:
                     log.warning("workspace_goes_on", workspace=name, free_bytes=free_bytes)
-                    await asyncio.to_thread(supervisor.go_on)
+                    await asyncio.to_thread(supervisor.resume)
         if self._written is None and what in (PauseAction.WRITERS, PauseAction.ALL):
             self._written = await asyncio.to_thread(self._measure)
             await asyncio.sleep(COMPARE_S)
@@ -105,12 +105,12 @@ class DiskGuard:
         self, name: str, before: Mapping[int, int], now: Mapping[int, int], what: PauseAction, free_bytes: int
     ) -> None:
         supervisor = self._containers.get(name)
-        # One that ends frees space, and must be able to.
+        # A workspace that stops frees space, so it is not paused.
         if supervisor is None or (supervisor.is_stopping and what is not PauseAction.ALL):
             return
         chosen = writers(before, now)
         if what is PauseAction.ALL and name not in self._wholly_paused:
-            # Once: what is run in it later, to remove files, must be able to.
+            # Only once: commands that remove files later must be able to run.
             self._wholly_paused.add(name)
             chosen = frozenset(now)
         if not chosen:
@@ -120,14 +120,13 @@ class DiskGuard:
         await asyncio.to_thread(partial(supervisor.pause, chosen))
 
     def _hold_ballast(self) -> None:
-        """As far as this disk allows it: without it there is less to give back, and nothing else is worse."""
+        """Create the ballast if the disk has space. Errors are ignored: without it, less space can be released."""
         with contextlib.suppress(OSError):
             if self._ballast is None or self._ballast.exists():
                 return
             aside = self._ballast.with_name(f"{self._ballast.name}.new")
-            with aside.open("wb") as file:
-                os.posix_fallocate(file.fileno(), 0, self._ballast_bytes)
-            aside.replace(self._ballast)
+            with replacing(self._ballast, aside, mode=0o600, sync=False) as descriptor:
+                os.posix_fallocate(descriptor, 0, self._ballast_bytes)
 
     def _release_ballast(self) -> bool:
         if self._ballast is None or not self._ballast.exists():

@@ -1,9 +1,8 @@
-"""Would the operator's firewall drop what workspaces send?
+"""Decide whether the operator's firewall drops packets of workspaces.
 
-Docker sets the policy of FORWARD to DROP, and other firewalls end it with a rule that rejects. Torpor's own chain accepts
-nothing for workspaces, so without a rule of the operator they have no network there. This reads the rules as a packet of a
-new connection meets them. A rule with conditions that cannot be judged here counts as not matching, except one that accepts
-and names our interfaces.
+Docker sets the policy of FORWARD to DROP, and other firewalls end the chain with a rule that rejects. Torpor's chain accepts
+no packets, so workspaces then need a rule of the operator. This module applies the rules to the first packet of a connection.
+A rule with unknown conditions counts as not matching, except a rule that accepts and names our interfaces.
 """
 
 import ipaddress
@@ -20,14 +19,14 @@ MATCHES_NEW = frozenset(("NEW", "UNTRACKED"))
 
 
 class ChainVerdict(Enum):
-    """What becomes of the packet in one chain."""
+    """The verdict of one chain on a packet."""
 
     ACCEPTED = "accepted"
     DROPPED = "dropped"
     RETURNED = "returned"
 
 
-FATES = {
+VERDICTS = {
     "ACCEPT": ChainVerdict.ACCEPTED,
     "DROP": ChainVerdict.DROPPED,
     "REJECT": ChainVerdict.DROPPED,
@@ -37,7 +36,7 @@ FATES = {
 
 @dataclass(frozen=True, slots=True)
 class Packet:
-    """The first of a connection from a workspace to the outside."""
+    """The first packet of a connection from a workspace to the outside."""
 
     interface: str
     sources: ipaddress.IPv4Network
@@ -47,7 +46,7 @@ class Packet:
 
 @dataclass(slots=True)
 class IptablesListing:
-    """What `iptables -S` prints."""
+    """The output of `iptables -S`."""
 
     policies: dict[str, str] = field(default_factory=dict)
     rules: dict[str, list[list[str]]] = field(default_factory=lambda: defaultdict(list))
@@ -66,49 +65,49 @@ class IptablesListing:
 
 @dataclass(frozen=True, slots=True)
 class DroppedPacket:
-    """The packet does not pass."""
+    """A packet that the firewall drops."""
 
     rule: str = ""
-    """The rule of FORWARD that ends it, as iptables prints it; empty: the policy of FORWARD."""
+    """The rule of FORWARD that drops it, as iptables prints it; empty: the policy of FORWARD."""
 
 
 def find_drop(listing: str, packet: Packet) -> DroppedPacket | None:
-    """Tell whether this packet ends in the operator's rules of FORWARD, or by its policy; None where it passes."""
+    """Return the rule or policy of FORWARD that drops this packet; None if it passes."""
     table = IptablesListing.read(listing)
     for words in table.rules["FORWARD"]:
-        fate = _apply_rule(table, words, packet, ("FORWARD",))
-        if fate is ChainVerdict.DROPPED:
+        verdict = _apply_rule(table, words, packet, ("FORWARD",))
+        if verdict is ChainVerdict.DROPPED:
             return DroppedPacket(shlex.join(("-A", "FORWARD", *words)))
-        if fate is ChainVerdict.ACCEPTED:
+        if verdict is ChainVerdict.ACCEPTED:
             return None
-        if fate is ChainVerdict.RETURNED:
+        if verdict is ChainVerdict.RETURNED:
             break
     return DroppedPacket() if table.policies.get("FORWARD") == "DROP" else None
 
 
 def _apply_rule(table: IptablesListing, words: Sequence[str], packet: Packet, above: Sequence[str]) -> ChainVerdict | None:
-    """What one rule does with the packet; None: it goes on to the next rule."""
-    conditions, target, goes = _split(words)
+    """Apply one rule to the packet; None: continue with the next rule."""
+    conditions, target, is_goto = _split(words)
     if target.startswith(CHAINS) or not _matches(conditions, packet, accepts=target == "ACCEPT"):
         return None
-    if target in FATES:
-        return FATES[target]
+    if target in VERDICTS:
+        return VERDICTS[target]
     if target not in table.rules or target in above:
         return None
     for rule in table.rules[target]:
-        fate = _apply_rule(table, rule, packet, (*above, target))
-        if fate is ChainVerdict.RETURNED:
+        verdict = _apply_rule(table, rule, packet, (*above, target))
+        if verdict is ChainVerdict.RETURNED:
             break
-        if fate is not None:
-            return fate
-    return ChainVerdict.RETURNED if goes else None
+        if verdict is not None:
+            return verdict
+    return ChainVerdict.RETURNED if is_goto else None
 
 
 def _split(words: Sequence[str]) -> tuple[list[str], str, bool]:
-    """Return the conditions of a rule, its target, and whether it goes there for good."""
-    for place, word in enumerate(words):
+    """Return the conditions of a rule, its target, and whether it is a goto (without return)."""
+    for index, word in enumerate(words):
         if word in ("-j", "-g"):
-            return list(words[:place]), words[place + 1], word == "-g"
+            return list(words[:index]), words[index + 1], word == "-g"
     return list(words), "", False
 
 
@@ -154,6 +153,6 @@ def _names(pattern: str, interface: str) -> bool:
 
 
 def default_interfaces(table: str) -> frozenset[str]:
-    """From /proc/net/route: where packets to the outside leave."""
+    """The interfaces of the default routes in /proc/net/route."""
     fields = [line.split() for line in table.splitlines()[1:]]
     return frozenset(one[0] for one in fields if one[1] == "00000000" and one[7] == "00000000")

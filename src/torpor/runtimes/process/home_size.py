@@ -1,6 +1,6 @@
-"""Measure what a home takes on its disk: allocated blocks, hard links once.
+"""Measure the disk space of a home: allocated blocks, hard links once.
 
-By `du` in a process of its own and with the lowest priority: a million files take seconds of CPU time.
+It runs `du` with the lowest priority: a million files take seconds of CPU time.
 """
 
 import asyncio
@@ -17,10 +17,10 @@ KIB = 1024
 
 
 async def measure(home: Path) -> int | None:
-    """Return the bytes that it takes; None when there is no such home."""
+    """Return its size in bytes; None if the home does not exist."""
     du = find("du")
     if du is None:
-        raise Unavailable("du is not installed, so the sizes of homes are not known")
+        raise Unavailable("cannot measure homes: du is not installed")
     process = await asyncio.create_subprocess_exec(
         *(du, "-s", "-k", "-x", str(home)), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
     )
@@ -30,11 +30,11 @@ async def measure(home: Path) -> int | None:
         async with asyncio.timeout(MEASURE_S):
             said, _ = await process.communicate()
     except TimeoutError as error:
-        raise Unavailable(f"the size of {home} was not known within {MEASURE_S:g} s") from error
+        raise Unavailable(f"du did not measure {home} within {MEASURE_S:g} s") from error
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
-    # Its exit code is 1 also where a file disappeared meanwhile.
+    # Its exit code is also 1 if a file disappeared during the run.
     number = said.split(b"\t")[0]
     return int(number) * KIB if number.isdigit() else None

@@ -1,4 +1,4 @@
-"""Which programs of this machine does the runtime use, and how does it call them?"""
+"""Find and call programs of this machine."""
 
 import asyncio
 import subprocess
@@ -10,13 +10,13 @@ from torpor.system_packages import find
 __all__ = ["TRIAL_S", "ToolFailed", "call", "find"]
 
 TRIAL_S = 30.0
-"""For a call that decides how workspaces run: a machine that is only busy must not count as one that cannot confine."""
+"""For a call that decides how workspaces run: a busy machine must not count as one that cannot confine."""
 
 
 class ToolFailed(Exception):
-    """A tool of this machine failed. `said` is its output alone, without the call.
+    """A tool of this machine failed. `said` is its output only, without the command.
 
-    `exit_code` is None where the tool gave none: it did not end in time, or a signal ended it.
+    `exit_code` is None if it did not end in time, or a signal ended it.
     """
 
     def __init__(self, message: str, said: str = "", exit_code: int | None = None) -> None:
@@ -26,7 +26,7 @@ class ToolFailed(Exception):
 
 
 async def call(*argv: str, stdin: str = "", within_s: float = 10.0) -> str:
-    """Its standard output; ToolFailed when it ends otherwise than well, or not in time. Never left half-way."""
+    """Return its standard output; ToolFailed on another exit code than 0, or a timeout. Finishes even if cancelled."""
     return await finish_despite_cancel(asyncio.to_thread(_call, argv, stdin, within_s))
 
 
@@ -34,7 +34,7 @@ def _call(argv: Sequence[str], stdin: str, within_s: float) -> str:
     try:
         done = subprocess.run(argv, input=stdin.encode(), capture_output=True, timeout=within_s, check=False)
     except subprocess.TimeoutExpired as error:
-        raise ToolFailed(f"{words(argv)} did not answer within {within_s:g} s") from error
+        raise ToolFailed(f"{words(argv)} did not finish within {within_s:g} s") from error
     if done.returncode != 0:
         said = (done.stderr.strip() or done.stdout.strip()).decode(errors="replace")
         exit_code = done.returncode if done.returncode > 0 else None

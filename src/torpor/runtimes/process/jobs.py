@@ -1,4 +1,4 @@
-"""How does a program run where a home's files are, and how does its answer come back?"""
+"""Run a job at a home as a process, and read its progress and result."""
 
 import asyncio
 import contextlib
@@ -21,18 +21,18 @@ log = structlog.get_logger()
 
 LONGEST_LINE = 16 << 20
 STDERR_TAIL = 2000
-LAST_WORDS_S = 1.0
+OUTPUT_END_S = 1.0
 
 TERM_S = 2.0
-"""Between asking a job to end and killing it: long enough to abort an upload, which would otherwise cost its owner money."""
+"""Between SIGTERM and SIGKILL: long enough to abort an upload, since the store charges for incomplete ones."""
 GONE_S = 10.0
 
-# A job gets its secrets on standard input, and of our environment only what says how to reach the world.
+# A job gets its secrets on standard input, and only those environment variables that are needed to reach the network.
 PASSED_ON = {
     *("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR"),
     *("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy", "SSL_CERT_FILE", "SSL_CERT_DIR"),
 }
-# An object store may be configured by these alone; a job is our own code, a workspace is not and never sees them.
+# These may be the only configuration of an object store. Jobs are Torpor's code; workspaces never get these variables.
 PASSED_ON_PREFIXES = ("AWS_", "GOOGLE_", "AZURE_")
 
 
@@ -46,7 +46,7 @@ class Job:
         self._cgroups = cgroups
         self._spawned: SpawnedProcess | None = None
         self._identity: processes.ProcessIdentity | None = None
-        self._asked = False
+        self._is_terminated = False
 
     async def run(self, job: HomeJob, home: Path, progress: Progress) -> Mapping[str, object]:
         try:
@@ -56,18 +56,18 @@ class Job:
 
     async def _run(self, job: HomeJob, home: Path, progress: Progress) -> Mapping[str, object]:
         weight = cpu_weight.job_weight(job)
-        doors = self._cgroups.make(self._name, None, cpu_weight=weight) if self._cgroups else []
+        cgroup_files = self._cgroups.make(self._name, None, cpu_weight=weight) if self._cgroups else []
         environment = {
             name: value for name, value in os.environ.items() if name in PASSED_ON or name.startswith(PASSED_ON_PREFIXES)
         }
         environment[processes.MARK] = self._mark
-        argv = join_cgroups_argv(doors, parent_death_argv([*job.argv, str(home)]))
+        argv = join_cgroups_argv(cgroup_files, parent_death_argv([*job.argv, str(home)]))
         try:
             self._spawned = spawned = SpawnedProcess(argv, environment=environment, separate_errors=True)
         except OSError as error:
             raise Failed(Code.INTERNAL, f"cannot start {job.argv[0]}: {error}") from error
         self._identity = processes.record(self._records, self._name, spawned.pid)
-        talking = asyncio.gather(
+        streams = asyncio.gather(
             _read_answer(await spawned.output(limit=LONGEST_LINE), progress),
             _read_errors(await spawned.errors()),
             _feed(await spawned.input(), job.stdin),
@@ -75,29 +75,29 @@ class Job:
         )
         try:
             code = await spawned.wait()
-            await asyncio.wait([talking], timeout=LAST_WORDS_S)
-            await self._end_tree()  # what it left behind may hold the pipes for ever
-            answer, errors, *_ = await talking
+            await asyncio.wait([streams], timeout=OUTPUT_END_S)
+            await self._end_tree()  # a remaining child process may keep the pipes open
+            answer, errors, *_ = await streams
         finally:
-            talking.cancel()
-            await asyncio.gather(talking, return_exceptions=True)
+            streams.cancel()
+            await asyncio.gather(streams, return_exceptions=True)
         return _outcome(answer, code, errors)
 
     async def end(self) -> None:
-        """Ask, wait a little, then kill the whole tree; returns when none of it is left."""
+        """Send SIGTERM, wait, then kill the whole tree. Returns when no process is left."""
         await self._ask_to_end()
         await self._end_tree()
         if self._spawned is not None:
-            with contextlib.suppress(asyncio.TimeoutError):  # a process that the kernel itself holds; logged above
+            with contextlib.suppress(asyncio.TimeoutError):  # a process that is blocked in the kernel; logged above
                 await asyncio.wait_for(self._spawned.wait(), GONE_S)
-            self._spawned.let_go()
+            self._spawned.close_pipes()
         processes.forget(self._records, self._name)
 
     async def _ask_to_end(self) -> None:
         if self._spawned is None or self._identity is None or self._spawned.exit_code is not None:
             return
-        if not self._asked:
-            self._asked = True
+        if not self._is_terminated:
+            self._is_terminated = True
             processes.terminate(self._identity)
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(self._spawned.wait(), TERM_S)
@@ -115,7 +115,7 @@ class Job:
 
 
 async def _read_answer(output: asyncio.StreamReader, progress: Progress) -> dict[str, Any]:
-    """The last answer on standard output; progress is passed on as it comes."""
+    """Return the last answer on standard output; report progress at once."""
     answer: dict[str, Any] = {}
     while True:
         try:
@@ -124,7 +124,7 @@ async def _read_answer(output: asyncio.StreamReader, progress: Progress) -> dict
                 return answer
             said = json.loads(line)
         except ValueError:
-            continue  # a library that talks to itself, or a line beyond all bounds
+            continue  # output of a library, or a line that is too long
         match said:
             case {"progress": [int(done), int() | None as total]}:
                 progress(done, total)
@@ -146,7 +146,7 @@ async def _feed(writer: asyncio.StreamWriter, data: bytes) -> None:
         writer.write(data)
         await writer.drain()
     except (OSError, RuntimeError):
-        pass  # it ended without reading; its exit code says why
+        pass  # the job ended before it read all input; its exit code says why
     finally:
         writer.close()
 
@@ -165,5 +165,5 @@ def _outcome(answer: Mapping[str, Any], exit_code: int, errors: str) -> Mapping[
         case {"result": dict(result)} if exit_code == 0:
             return result
         case _:
-            message = f"the job ended with exit code {exit_code} and without an answer: {errors}"
+            message = f"the job ended with exit code {exit_code} and without a result: {errors}"
             raise Failed(Code.INTERNAL, message, exit_code=exit_code, stderr=errors)

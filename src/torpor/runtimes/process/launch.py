@@ -1,4 +1,4 @@
-"""How is a process started so that it belongs to its group from its first moment, dies with us, and can be waited for?"""
+"""Start processes that are in their cgroup from the start, end with Torpor, and can be awaited."""
 
 import asyncio
 import contextlib
@@ -11,16 +11,17 @@ from typing import IO
 from torpor.runtimes.process import pipes
 from torpor.runtimes.process.host_programs import find
 
-# The shell writes itself into each group, then becomes the program: no moment outside, no code of ours between fork and exec.
+# The shell joins each cgroup and then becomes the program, so the program never runs outside, and no Python code runs
+# between fork and exec.
 JOIN = 'while [ "$1" != -- ]; do echo 0 > "$1" || exit 125; shift; done; shift; exec "$@"'
 
 
-def join_cgroups_argv(doors: Sequence[Path], argv: Sequence[str]) -> list[str]:
-    return ["/bin/sh", "-c", JOIN, "sh", *map(str, doors), "--", *argv] if doors else list(argv)
+def join_cgroups_argv(cgroup_files: Sequence[Path], argv: Sequence[str]) -> list[str]:
+    return ["/bin/sh", "-c", JOIN, "sh", *map(str, cgroup_files), "--", *argv] if cgroup_files else list(argv)
 
 
 def parent_death_argv(argv: Sequence[str], *, no_new_privileges: bool = False) -> list[str]:
-    """Where util-linux is there; otherwise the sweep at the next start does it."""
+    """Kill the process when Torpor ends. Without util-linux, the sweep at the next start does it."""
     setpriv = find("setpriv")
     more = ["--no-new-privs"] if no_new_privileges else []
     return [setpriv, "--pdeathsig", "KILL", *more, "--", *argv] if setpriv else list(argv)
@@ -51,7 +52,7 @@ class SpawnedProcess:
         self.pid = self._process.pid
         loop = asyncio.get_running_loop()
         self._ended: asyncio.Future[int] = loop.create_future()
-        # Not asyncio's own subprocesses: their end waits for the pipes', which a grandchild may hold open for ever.
+        # Not asyncio's subprocesses: they wait until the pipes close, and a grandchild may keep those open.
         self._handle = os.pidfd_open(self.pid)
         self._transports: list[asyncio.BaseTransport] = []
         loop.add_reader(self._handle, self._note_end)
@@ -65,7 +66,7 @@ class SpawnedProcess:
 
     @property
     def exit_code(self) -> int | None:
-        """None while it runs; 128 and the signal's number when one ended it, as in a shell."""
+        """None while it runs; 128 plus the number of the signal that ended it, as in a shell."""
         return self._ended.result() if self._ended.done() else None
 
     async def wait(self) -> int:
@@ -89,14 +90,14 @@ class SpawnedProcess:
         self._transports.append(transport)
         return reader
 
-    def tell(self, line: bytes) -> None:
-        """A short line on its standard input; nothing when it has ended."""
+    def send_line(self, line: bytes) -> None:
+        """Write a short line to its standard input. No effect after it has ended."""
         assert self._process.stdin is not None
         with contextlib.suppress(OSError, ValueError):
             self._process.stdin.write(line)
 
-    def let_go(self) -> None:
-        """Close its pipes: those that the loop owns, and those that were never handed to it."""
+    def close_pipes(self) -> None:
+        """Close all pipes: those of the event loop, and those that were not given to it."""
         for transport in self._transports:
             transport.close()
         for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):

@@ -1,4 +1,4 @@
-"""What did the program say last? Bounded on disk and in memory; everything here blocks, except `last_lines`."""
+"""Keep the last output of a container, with a limit on disk and in memory. Everything here blocks, except `last_lines`."""
 
 import contextlib
 from collections import deque
@@ -9,7 +9,7 @@ LAST_BYTES = 4096
 
 
 class ContainerLog:
-    """The log of one container: a file, and the one before it once that was full."""
+    """The log of one container: a file, and the previous one after it was full."""
 
     def __init__(self, path: Path, limit_bytes: int) -> None:
         self._path = path
@@ -31,7 +31,7 @@ class ContainerLog:
             self._recent_bytes -= len(self._recent.popleft())
 
     def write(self, data: bytes) -> None:
-        # A full disk costs lines of a log; it must not cost the program its life.
+        # On a full disk, lines of the log are lost, but the program continues.
         with contextlib.suppress(OSError):
             if self._size + len(data) > self._limit:
                 self._path.replace(older(self._path))
@@ -51,7 +51,7 @@ def older(path: Path) -> Path:
 
 
 def tail(path: Path, lines: int) -> list[bytes]:
-    """The last lines, each with its end."""
+    """The last lines, each with its line end."""
     text = b""
     for part in (older(path), path):
         with contextlib.suppress(FileNotFoundError):

@@ -1,12 +1,11 @@
-"""What can a workspace reach, and what can reach it?
+"""Give each container its own network, with firewall rules, if Torpor is root.
 
-As root: each container has its own network namespace (made by bubblewrap, gone with its last process) with one end of a
-veth pair in it; the other end carries the gateway of a /30 out of 100.64.0.0/10. All rules of the firewall name the
-interfaces of this data directory by their common prefix, so they are written once at the start and a container costs two
-calls of `ip`. Outward is open as far as the operator's own rules of the firewall go; this machine, the other workspaces and
-`blocked_networks` are closed.
+Each container has a network namespace (created by bubblewrap, removed with its last process) with one end of a veth pair. The
+other end has the gateway of a /30 of 100.64.0.0/10. All firewall rules match the interfaces of this data directory by their
+common prefix, so they are written once at the start, and a container needs only two calls of `ip`. Outgoing connections are
+subject to the operator's rules; this machine, the other workspaces and `blocked_networks` are blocked.
 
-Not as root: `pasta.py`. Nothing at all: the machine's own network, where nothing can be closed.
+If Torpor is not root, see `pasta.py`. Without both, workspaces share the machine's network without restriction.
 """
 
 import asyncio
@@ -30,13 +29,13 @@ log = structlog.get_logger()
 POOL = ipaddress.IPv4Network("100.64.0.0/10")
 SUBNETS = 1 << (30 - POOL.prefixlen)
 FAMILY = "torp"
-"""How the interfaces of every Torpor on this machine begin, so that one's workspaces do not reach another's."""
+"""The prefix of the interfaces of every Torpor on this machine, to block connections between their workspaces."""
 CHAINS = "TORPOR-"
-"""How the chains of every Torpor begin."""
+"""The prefix of the chains of every Torpor."""
 
 MARK = "0x1000/0x1000"
-"""On packets from our interfaces until they leave: others (a VPN, a cluster) use addresses of the pool too. One bit, of those
-that Kubernetes, Cilium, Calico and Tailscale leave alone."""
+"""Set on packets from our interfaces, since others (a VPN, a cluster) use addresses of the pool too. It is a bit that
+Kubernetes, Cilium, Calico and Tailscale do not use."""
 
 ROUTES = Path("/proc/net/route")
 FORWARDING = Path("/proc/sys/net/ipv4/ip_forward")
@@ -45,7 +44,7 @@ RESOLVERS = (Path("/etc/resolv.conf"), Path("/run/systemd/resolve/resolv.conf"))
 
 @dataclass(frozen=True, slots=True)
 class VethLink:
-    """One container's way out."""
+    """The network link of one container."""
 
     interface: str
     gateway: ipaddress.IPv4Address
@@ -57,7 +56,7 @@ def subnet(index: int) -> ipaddress.IPv4Network:
 
 
 def pick_subnet(seed: str, taken: Iterable[int], routed: Sequence[ipaddress.IPv4Network]) -> int:
-    """The same one for the same seed, unless somebody has it: then the next that is free."""
+    """The same subnet for the same seed, or the next free one if it is taken."""
     taken = set(taken)
     step = 0
     first = int.from_bytes(hashlib.sha256(seed.encode()).digest()[:8], "big") % SUBNETS
@@ -67,20 +66,20 @@ def pick_subnet(seed: str, taken: Iterable[int], routed: Sequence[ipaddress.IPv4
         if index in taken:
             step += 1
         elif (network := next(filter(one.overlaps, routed), None)) is not None:
-            # To its end: one by one, the half of the pool takes a second, and everything else waits for it.
+            # Skip the whole network: half of the pool, subnet by subnet, would block the event loop for a second.
             step += max(1, (int(network.broadcast_address) + 1 - int(one.network_address)) // 4)
         else:
             return index
-    raise ToolFailed(f"every subnet of {POOL} is taken")
+    raise ToolFailed(f"every subnet of {POOL} is in use")
 
 
 def routed_networks(table: str) -> list[ipaddress.IPv4Network]:
-    """From /proc/net/route: where this machine already goes, the default route aside. Numbers there are little-endian."""
+    """The networks in /proc/net/route, without the default route. Numbers there are little-endian."""
     found = []
     for line in table.splitlines()[1:]:
         fields = line.split()
         destination, mask = (int.from_bytes(bytes.fromhex(field), "little") for field in (fields[1], fields[7]))
-        # What covers the whole pool (a VPN's) cannot be avoided; the more specific route wins.
+        # A route that covers the whole pool (of a VPN) cannot be avoided; the more specific route wins.
         if mask.bit_count() > POOL.prefixlen:
             found.append(ipaddress.IPv4Network((destination, mask.bit_count())))
     return found
@@ -91,7 +90,7 @@ def routed_now() -> list[ipaddress.IPv4Network]:
 
 
 def usable_nameservers(resolvers: Iterable[Path] = RESOLVERS) -> tuple[str, ...]:
-    """Those of this machine that can be asked from elsewhere: one on its loopback cannot."""
+    """This machine's nameservers, without those on its loopback, which workspaces cannot reach."""
     for path in resolvers:
         with contextlib.suppress(OSError):
             lines = [line.split() for line in path.read_text().splitlines()]
@@ -111,25 +110,25 @@ def _is_usable(server: str) -> bool:
 
 
 def require_forwarding() -> None:
-    """PermissionError when `forward` would fail; changes nothing."""
+    """Raise PermissionError if `forward` would fail; change no setting."""
     if not os.access(FORWARDING, os.W_OK):
-        raise PermissionError(errno.EACCES, "is not ours to write", str(FORWARDING))
+        raise PermissionError(errno.EACCES, "not writable", str(FORWARDING))
 
 
 def forward() -> None:
-    """This machine passes packets on. Never undone: somebody else may have come to rely on it."""
+    """Enable IP forwarding. It is never disabled again, since other programs may rely on it."""
     FORWARDING.write_text("1")
 
 
 def set_sysctls(interface: str) -> None:
-    """IPv4 only, so that the rules for it are all the rules; and no packet with another's sender."""
+    """Disable IPv6, since there are only IPv4 rules, and drop packets with a wrong source address."""
     for family, name, value in (("ipv6", "disable_ipv6", "1"), ("ipv4", "rp_filter", "1"), ("ipv4", "route_localnet", "0")):
         with contextlib.suppress(FileNotFoundError):
             Path(f"/proc/sys/net/{family}/conf/{interface}/{name}").write_text(value)
 
 
 def rules_come_first(listing: str, chain: str) -> bool:
-    """Whether no rule of others comes before our jumps: one that accepts would open what ours close."""
+    """Whether our jumps come before all other rules: an earlier rule that accepts would override ours."""
     for parent in ("INPUT", "FORWARD"):
         targets = [line.split()[-1] for line in listing.splitlines() if line.startswith(f"-A {parent} ")]
         ours = [place for place, target in enumerate(targets) if target.startswith(f"{chain}-")]
@@ -139,7 +138,7 @@ def rules_come_first(listing: str, chain: str) -> bool:
 
 
 class VethNetwork:
-    """Namespaces with a veth pair each: needs root."""
+    """Connects network namespaces with veth pairs; needs root."""
 
     def __init__(
         self,
@@ -153,7 +152,7 @@ class VethNetwork:
         self._prefix = f"{FAMILY}{tag}"
         self._chain = f"{CHAINS}{tag.upper()}"
         self._nameservers = nameservers
-        # A veth has no IPv6, see `harden`.
+        # A veth has no IPv6, see `set_sysctls`.
         self._blocked = of_version(4, blocked)
         self._allowed = of_version(4, allowed)
         self._closes_published = closes_published
@@ -165,7 +164,7 @@ class VethNetwork:
         self._iptables = find("iptables") or "iptables"
 
     async def prepare(self) -> None:
-        """Rules in place, leftovers gone; ToolFailed when this machine does not let us."""
+        """Remove leftovers and write the rules; ToolFailed if this machine does not permit it."""
         await self.remove()
         await self._write_rules()
 
@@ -175,8 +174,10 @@ class VethNetwork:
         forward()
 
     async def _ensure_rules(self) -> None:
-        """A reload of the machine's firewall takes ours away with its own, or puts rules before ours that accept; looking
-        costs a few milliseconds."""
+        """Restore our rules if a reload of the machine's firewall removed them, or added rules before them.
+
+        The check takes a few milliseconds.
+        """
         async with self._writing:
             there = await self._rules_there()
             if there != self._written:
@@ -188,7 +189,7 @@ class VethNetwork:
                 jumps = [line for line in there if line.startswith(("-A INPUT ", "-A FORWARD "))]
                 lines = [line.replace("-A ", "-D ", 1) for line in jumps]
                 lines += [line.replace("-A ", "-I ", 1) for line in reversed(jumps)]
-                # In one step, so that nothing is open meanwhile.
+                # In one transaction, so that the rules are always in effect.
                 await call(self._restore, "--noflush", "-w", "5", stdin="\n".join(["*filter", *lines, "COMMIT", ""]))
 
     async def _rules_there(self) -> list[str]:
@@ -206,21 +207,21 @@ class VethNetwork:
             "*filter",
             f":{chain}-IN - [0:0]",
             f":{chain}-FWD - [0:0]",
-            # A nameserver may be this machine under another of its addresses.
+            # A nameserver may be another address of this machine.
             *(line.format(f"{chain}-IN") for line in asking),
             f"-A {chain}-IN -j DROP",
-            # A port that this machine publishes for a container of somebody's comes this way, not to INPUT.
+            # A connection to a port that this machine publishes for a container goes through FORWARD, not INPUT.
             *([f"-A {chain}-FWD -m conntrack --ctstate DNAT -j DROP"] if self._closes_published else []),
             f"-A {chain}-FWD -i {ours} -j MARK --set-xmark {MARK}",
-            # Only answers: what a workspace sends on the same connection is judged by the operator's rules each time.
+            # Only replies: the operator's rules apply to every packet that a workspace sends.
             f"-A {chain}-FWD -o {ours} -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT",
-            # Without an answer, which would tell others which addresses workspaces have.
+            # Without a reply, which would reveal the addresses of workspaces.
             f"-A {chain}-FWD -o {family} -j DROP",
             *(line.format(f"{chain}-FWD") for line in asking),
             *(f"-A {chain}-FWD -d {network} -j RETURN" for network in self._allowed),
-            # With an answer, so that a program fails at once and does not wait for minutes.
+            # With a reply, so that a program fails at once instead of after minutes.
             *(f"-A {chain}-FWD -d {network} -j REJECT --reject-with icmp-admin-prohibited" for network in self._blocked),
-            # The end of the chain returns to the operator's rules. Ours stand before them, since those may accept anything.
+            # The end of the chain returns to the operator's rules. Ours come first, since those may accept everything.
             f"-I INPUT -i {ours} -j {chain}-IN",
             f"-I FORWARD -i {ours} -j {chain}-FWD",
             f"-I FORWARD -o {ours} -j {chain}-FWD",
@@ -235,13 +236,13 @@ class VethNetwork:
         return "\n".join(lines)
 
     async def connect(self, workspace_id: str, pid: int) -> VethLink:
-        """Give the namespace of this process its way out."""
+        """Connect the network namespace of this process."""
         await self._ensure_rules()
         index = pick_subnet(f"{self._prefix}/{workspace_id}", self._taken.values(), [*routed_now(), *self._not_ours()])
         self._taken[workspace_id] = index
         _, gateway, address, _ = subnet(index)
         link = VethLink(f"{self._prefix}{index:05x}", gateway, address)
-        # One whose dead namespace the kernel has not yet taken down would be in the way.
+        # The kernel may not have removed the interface of an ended namespace yet.
         await self._delete([link.interface])
         await call(self._ip, "-batch", "-", stdin=f"link add {link.interface} type veth peer name eth0 netns {pid}\n")
         set_sysctls(link.interface)
@@ -253,18 +254,18 @@ class VethNetwork:
         return link
 
     def _not_ours(self) -> list[ipaddress.IPv4Network]:
-        """A cloud or a VPN may have addresses of its own in the pool, which must go on being reached."""
+        """Networks of a cloud or a VPN in the pool, which must stay reachable."""
         named = map(ipaddress.IPv4Network, (*self._blocked, *self._allowed))
         return [network for network in named if network.prefixlen > POOL.prefixlen]
 
     async def disconnect(self, workspace_id: str) -> None:
-        """The kernel takes a dead namespace down in its own time; its veth goes now."""
+        """Remove the veth now; the kernel removes the namespace later."""
         index = self._taken.pop(workspace_id, None)
         if index is not None:
             await self._delete([f"{self._prefix}{index:05x}"])
 
     async def remove(self) -> None:
-        """Nothing of this data directory is left in the machine's network."""
+        """Remove all interfaces and rules of this data directory."""
         with contextlib.suppress(OSError):
             await self._delete([name for _, name in socket.if_nameindex() if name.startswith(self._prefix)])
         self._taken.clear()
@@ -293,6 +294,6 @@ class VethNetwork:
     async def _delete(self, interfaces: list[str]) -> None:
         there = sorted(set(interfaces) & {name for _, name in socket.if_nameindex()})
         if there:
-            # It may go by itself in the same moment.
+            # The kernel may remove it at the same time.
             with contextlib.suppress(ToolFailed):
                 await call(self._ip, "-force", "-batch", "-", stdin="".join(f"link del {name}\n" for name in there))

@@ -1,39 +1,37 @@
-"""What may be chosen about the process runtime?"""
+"""The options of the process runtime."""
 
 from dataclasses import dataclass
-
-from torpor.domain.networks import BLOCKED
 
 MIB = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessOptions:
-    """Each with its unit in its name, and a default that needs no thought."""
+    """The options; a name ends with its unit. The first two are settings and have no default here."""
 
-    grace_s: float = 10.0
-    """Between asking a container to end and killing it: long enough for an editor to save."""
+    grace_s: float
+    """Between the request to end and SIGKILL: long enough for an editor to save."""
+    blocked_networks: tuple[str, ...]
+    """Networks that workspaces cannot reach: private networks, and the metadata services of clouds."""
     probe_s: float = 2.0
-    """How long one look at a port may take, however many are looked at: a hung program must not hold up the others' loop."""
+    """The timeout of one probe of a port: a program that hangs must not delay the observation of others."""
     ready_s: float = 300.0
-    """How long a program's first answer is waited for, to tell of it at once; later it is seen with the next look."""
+    """How long to wait for a program's first answer, to report it at once; later, the next observation finds it."""
     tmp_bytes: int = 2048 * MIB
-    """The size of a workspace's /tmp; what lies there counts as its memory."""
+    """The size of a workspace's /tmp; its content counts as memory of the workspace."""
     log_bytes: int = 1 * MIB
-    """A log file is set aside at this size; one older one is kept."""
+    """A log file is rotated at this size; one older file is kept."""
     execute_output_bytes: int = 1 * MIB
-    """Of either stream; a command that writes more is ended and refused, because its answer is held in memory.
+    """The limit of each stream of `execute`, which keeps the output in memory. A command that writes more is ended.
 
-    Streams (`start_command`) have no such limit."""
+    `start_command` has no such limit."""
     disk_reserve_bytes: int = 0
-    """Below half of so much free space processes that write to it are paused; 0: never."""
+    """Processes that write are paused below half of this free space; 0: never."""
     nameservers: tuple[str, ...] = ()
-    """For workspaces; by default those of this machine that are not on its loopback."""
-    blocked_networks: tuple[str, ...] = BLOCKED
-    """What a workspace may not reach though it is outward: private networks, and where clouds hand out credentials."""
+    """For workspaces; by default this machine's nameservers that are not on its loopback."""
     allowed_networks: tuple[str, ...] = ()
-    """What it may reach all the same."""
+    """Exceptions from `blocked_networks`."""
     bubblewrap: bool = True
-    """Confine where this machine can. Each of these three is for tests and for hunting faults."""
+    """Use it if this machine can. These three options are for tests and diagnosis."""
     own_network: bool = True
     cgroups: bool = True

@@ -1,8 +1,8 @@
-"""Is a package index of this site closed to workspaces?
+"""Find configured package indexes and proxies that workspaces cannot reach.
 
-What a template needs is installed by Torpor itself, outside of every workspace, so that is never closed. But people install
-packages inside workspaces as well, from the index that this machine uses, or through its proxy. Where these have addresses
-in a blocked network, pip only says that there is no route, so Torpor says which setting opens it.
+Torpor installs the packages of a template outside workspaces, so those are not affected. But users also install packages
+inside workspaces, from the index that this machine uses, or through its proxy. If these have addresses in a blocked network,
+pip only reports that there is no route, so Torpor names the setting that allows them.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ RESOLVED_WITHIN_S = 3.0
 
 @dataclass(frozen=True, slots=True)
 class UnreachableIndex:
-    """An index, or a proxy on the way to one, that workspaces cannot reach."""
+    """A package index, or a proxy, that workspaces cannot reach."""
 
     host: str
     named_by: str
@@ -41,7 +41,7 @@ class UnreachableIndex:
     def what(self) -> str:
         where = self.host if self.host == self.address else f"{self.host} ({self.address})"
         kind = "proxy" if self.named_by in PROXY_VARIABLES else "package index"
-        return f"workspaces cannot reach the {kind} {where} of {self.named_by}, because {self.network} is closed to them"
+        return f"workspaces cannot reach the {kind} {where} of {self.named_by}, because {self.network} is blocked"
 
     @property
     def remedy(self) -> str:
@@ -52,14 +52,14 @@ class UnreachableIndex:
 
 
 def configured_hosts(environ: Mapping[str, str], pip_files: Iterable[Path]) -> dict[str, str]:
-    """Return the hosts of indexes and proxies that this machine is set up with, and what names each."""
+    """Return the hosts of configured indexes and proxies, each with the variable or file that names it."""
     found: dict[str, str] = {}
     said = [(name, environ.get(name, "")) for name in (*INDEX_VARIABLES, *PROXY_VARIABLES)]
     for path in pip_files:
         said += [(str(path), value) for value in _index_urls(path)]
     for name, value in said:
         for word in value.split():
-            # uv takes NAME=URL, and a proxy may come without a scheme.
+            # uv accepts NAME=URL, and a proxy may have no scheme.
             url = re.sub(r"^[\w.-]+=(?=\w+://)", "", word)
             host = _host(url if "://" in url else f"//{url}")
             if host and (name in PROXY_VARIABLES or "://" in url):
@@ -94,7 +94,7 @@ def pip_files(environ: Mapping[str, str]) -> list[Path]:
 async def unreachable_indexes(
     hosts: Mapping[str, str], *, blocked: Sequence[str], allowed: Sequence[str]
 ) -> list[UnreachableIndex]:
-    """Those of these hosts (and what names each) that workspaces cannot reach. A host that has no address counts as open."""
+    """The hosts that workspaces cannot reach. A host without an address counts as reachable."""
     addresses = await asyncio.gather(*map(_addresses, hosts))
     found = []
     for (host, named_by), seen in zip(hosts.items(), addresses, strict=True):
@@ -106,7 +106,7 @@ async def unreachable_indexes(
 
 
 async def _addresses(host: str) -> list[str]:
-    """By a program of its own, which can be ended: a lookup in a thread cannot."""
+    """Resolve in a process, which can be ended at the timeout: a lookup in a thread cannot."""
     try:
         said = await call(find("getent") or "getent", "ahosts", host, within_s=RESOLVED_WITHIN_S)
     except (ToolFailed, OSError):

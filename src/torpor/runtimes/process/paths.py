@@ -1,4 +1,4 @@
-"""Where does everything of this runtime lie, and what is it called?"""
+"""Define the paths and names of everything that the process runtime creates."""
 
 import hashlib
 import os
@@ -12,14 +12,14 @@ from torpor.ports import Home
 
 
 def volume_name(home: Home) -> str:
-    # The id becomes part of paths and of interface names; whoever calls us with another one is broken.
+    # The id becomes part of paths and interface names, so another format is a bug of the caller.
     if not names.is_id(home.workspace_id) or home.generation < 1:
         raise ValueError(f"{home} cannot be the name of a volume")
     return names.volume_name(home.workspace_id, home.generation)
 
 
 def home_of(name: str) -> Home | None:
-    """The reverse of `volume_name`; None for what is not ours."""
+    """The reverse of `volume_name`; None for other names."""
     found = names.parse_volume_name(name)
     return Home(*found) if found else None
 
@@ -32,9 +32,9 @@ def short(text: str, length: int) -> str:
 class RuntimePaths:
     data: Path
     run: Path
-    """Sockets and what belongs to this boot only. Its path is short, because a Unix socket's may have 107 bytes at most."""
+    """Sockets and other files of this boot. The path is short, because a Unix socket's path has at most 107 bytes."""
     tag: str
-    """Five characters that tell this data directory from every other one on the machine."""
+    """Five characters that identify this data directory on the machine."""
 
     @property
     def volumes(self) -> Path:
@@ -46,12 +46,12 @@ class RuntimePaths:
 
     @property
     def identity(self) -> Path:
-        """Lies in the volumes' root: a root that is not mounted does not have it."""
+        """In the volumes' root: a root that is not mounted does not have it."""
         return self.volumes / ".identity"
 
     @property
     def known_identity(self) -> Path:
-        """Lies beside it: which volumes' root this data directory belongs to."""
+        """In the data directory: the identity of the volumes' root that belongs to it."""
         return self.data / "volumes.identity"
 
     @property
@@ -60,7 +60,7 @@ class RuntimePaths:
 
     @property
     def ballast(self) -> Path:
-        """Space that is given back when the disk is full."""
+        """A file that reserves space; it is removed when the disk is full."""
         return self.data / "ballast"
 
     @property
@@ -81,7 +81,7 @@ class RuntimePaths:
         return self.run / short(workspace_id, 16)
 
     def program(self, workspace_id: str) -> Path:
-        """A folder of the workspace's user, for the socket that its program listens on; only without a sandbox."""
+        """A directory of the workspace's user for the socket of its program; only without a sandbox."""
         return self.run / f"{short(workspace_id, 16)}.program"
 
 
@@ -92,15 +92,15 @@ def runtime_paths(data_dir: Path) -> RuntimePaths:
 
 
 def _run_root() -> Path:
-    """Memory-backed and private where there is such a place; not the data directory, whose path may be of any length."""
+    """/run, or /run/user if not root: in memory and private. The path of the data directory may be too long for sockets."""
     candidates = [Path("/run")] if os.getuid() == 0 else [Path(f"/run/user/{os.getuid()}")]
     return next((path for path in candidates if path.is_dir() and os.access(path, os.W_OK | os.X_OK)), Path("/tmp"))  # noqa: S108
 
 
 def make_run_directory(path: Path, mode: int = 0o700) -> None:
-    """In /tmp anybody could have made it before us."""
+    """Create it, and check its owner: in /tmp another user could have created it first."""
     path.mkdir(mode=0o700, exist_ok=True)
     facts = path.lstat()
     if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.getuid():
-        raise Hopeless(f"{path} belongs to somebody else; remove it, it is where workspaces' sockets must lie")
+        raise Hopeless(f"{path}, the directory for workspaces' sockets, belongs to another user; remove it")
     path.chmod(mode)

@@ -14,21 +14,21 @@ FIRST_AFTER_STDIO = 3
 
 
 async def reader(pipe: IO[bytes], *, limit: int = 1 << 16) -> tuple[asyncio.StreamReader, asyncio.BaseTransport]:
-    """The loop reads and owns the pipe from here on; `pipe` itself is closed."""
+    """From now on the loop reads and owns the pipe; `pipe` itself is closed."""
     stream, loop = asyncio.StreamReader(limit=limit), asyncio.get_running_loop()
     transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(stream), _handed_over(pipe, loop))
     return stream, transport
 
 
 async def writer(pipe: IO[bytes]) -> asyncio.StreamWriter:
-    """The loop writes and owns the pipe from here on; `pipe` itself is closed."""
+    """From now on the loop writes and owns the pipe; `pipe` itself is closed."""
     loop = asyncio.get_running_loop()
     transport, protocol = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, _handed_over(pipe, loop))
     return asyncio.StreamWriter(transport, protocol, None, loop)
 
 
 def _handed_over(pipe: IO[bytes], loop: asyncio.AbstractEventLoop) -> IO[bytes]:
-    """The same pipe on a descriptor of its own, in a file object that closes it only where the loop does not."""
+    """Duplicate the pipe into a file object that closes the new descriptor only if the loop does not."""
     own = fcntl.fcntl(pipe.fileno(), fcntl.F_DUPFD_CLOEXEC, FIRST_AFTER_STDIO)
     mode = "wb" if pipe.writable() else "rb"
     pipe.close()

@@ -1,7 +1,6 @@
-"""What may a program's command refer to?
+"""Replace the placeholders of `torpor.ports` in a template's command and in the values of its environment.
 
-The placeholders of `torpor.ports`, in a template's command and in the values of its environment; anything else in braces
-is left as it is.
+Other text in braces does not change.
 """
 
 import re

@@ -1,6 +1,6 @@
-"""Look at what the processes of a container do: their CPU time, and the foreground command of each terminal.
+"""Read the CPU time of a container's processes, and the foreground command of each of its terminals.
 
-Asked of the kernel from outside, so nothing inside needs to tell. Everything here blocks: call it in a thread.
+The kernel has these facts, so no help from inside is needed. Everything here blocks: call it in a thread.
 """
 
 import contextlib
@@ -15,11 +15,13 @@ from torpor.domain.busy import Foreground
 from torpor.runtimes.process.processes import stat_fields
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-# Places in /proc/PID/stat, counted from the state on.
+# Positions in /proc/PID/stat, counted from the state.
 GROUP_TO_FOREGROUND = slice(2, 6)
-"""Group, session, terminal, and the group in the foreground of that."""
+"""Group, session, terminal, and the terminal's foreground group."""
 CPU_TIMES = slice(11, 15)
-"""In user and kernel mode, its own and that of children that have ended."""
+"""User and kernel time, of the process and of its ended children."""
+RESIDENT_PAGES = 21
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 LONGEST_COMMAND_BYTES = 4096
 
 
@@ -40,8 +42,17 @@ def cpu_and_foregrounds(pids: Iterable[int]) -> tuple[float, tuple[Foreground, .
     return sum(process.cpu_s for process in processes.values()), tuple(found)
 
 
+def resident_bytes(pids: Iterable[int]) -> int:
+    """The resident memory of these processes. Memory that processes share is counted for each of them."""
+    total = 0
+    for pid in pids:
+        with contextlib.suppress(OSError, IndexError, ValueError):
+            total += int(stat_fields(pid)[RESIDENT_PAGES]) * PAGE_BYTES
+    return total
+
+
 def _process(pid: int) -> _Process | None:
-    """None when it has ended meanwhile."""
+    """None if it has ended."""
     try:
         fields = stat_fields(pid)
         group, session, terminal, foreground_group = map(int, fields[GROUP_TO_FOREGROUND])
@@ -51,7 +62,7 @@ def _process(pid: int) -> _Process | None:
 
 
 def _foreground(leader: int, processes: Mapping[int, _Process]) -> Foreground | None:
-    """What runs in the terminal of this session; None when that is its shell."""
+    """The foreground command in the terminal of this session; None if it is the shell."""
     shell = processes[leader]
     group = shell.foreground_group
     members = [pid for pid, process in processes.items() if (process.session, process.group) == (leader, group)]
@@ -69,7 +80,7 @@ def _command(pid: int) -> str:
 
 
 def _quiet_s(leader: int, terminal: int) -> float | None:
-    """Since its last input (the kernel writes it down as access) or output (as modification), to about eight seconds."""
+    """Seconds since the terminal's last input (its access time) or output (its modification time), exact to eight seconds."""
     with contextlib.suppress(OSError):
         for name in os.listdir(f"/proc/{leader}/fd"):  # noqa: PTH208
             facts = os.stat(f"/proc/{leader}/fd/{name}")  # noqa: PTH116

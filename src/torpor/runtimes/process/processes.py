@@ -1,7 +1,7 @@
-"""Which process is it really, after all this time, and how does its whole tree end?
+"""Identify processes beyond their pid, and end whole process trees.
 
-A process id is given to another once its owner has ended, so nothing is signalled by number alone: what we started is
-recorded with its start time and the boot it belongs to, and compared before anything is done to it.
+The kernel reuses pids, so a pid alone never decides where a signal goes: a process is recorded with its start time and its
+boot, and both are compared before each signal.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 MARK = "WORKSPACE_MARK"
-"""In the environment of everything that runs unconfined: where there is neither cgroup nor namespace it is all there is."""
+"""In the environment of unconfined processes: without cgroups and namespaces it is the only way to find them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ def boot() -> str:
 
 
 def stat_fields(pid: int) -> list[str]:
-    """From the state on; the name before it may contain anything."""
+    """The fields from the state on; the name before it may contain any characters."""
     return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
 
 
@@ -48,7 +48,7 @@ def is_alive(identity: ProcessIdentity) -> bool:
 
 
 def send(pid: int, number: int, *, if_still: Callable[[], bool]) -> None:
-    """Through a handle on the process, so that it cannot become another between the look and the blow."""
+    """Signal through a pidfd, so that the pid cannot be reused between the check and the signal."""
     with contextlib.suppress(OSError):
         handle = os.pidfd_open(pid)
         try:
@@ -67,7 +67,7 @@ def terminate(identity: ProcessIdentity) -> None:
 
 
 def suspend(identity: ProcessIdentity) -> bool:
-    """Whether it was stopped; not when it has ended, or when something else has stopped it already."""
+    """Whether this call suspended it: not if it has ended, or was suspended already."""
     try:
         if stat_fields(identity.pid)[0] in "TtZX":
             return False
@@ -82,7 +82,7 @@ def resume(identity: ProcessIdentity) -> None:
 
 
 def descendants(roots: Mapping[str, int]) -> dict[str, set[int]]:
-    """Everything below each of these processes, from one look at all of them."""
+    """All descendants of each of these processes, from one pass over all processes."""
     children: dict[int, list[int]] = {}
     for pid, (parent, _) in all_processes().items():
         children.setdefault(parent, []).append(pid)
@@ -98,7 +98,7 @@ def descendants(roots: Mapping[str, int]) -> dict[str, set[int]]:
 
 
 def first_of_namespace(root: int, number: int) -> int | None:
-    """The process below `root` that is the first of its PID namespace, and has this number in the namespace around that."""
+    """The descendant of `root` that is pid 1 of its namespace, and has this pid in the parent namespace."""
     for pid in descendants({"": root})[""]:
         with contextlib.suppress(OSError):
             for line in Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines():
@@ -108,7 +108,7 @@ def first_of_namespace(root: int, number: int) -> int | None:
 
 
 def written_bytes(pid: int) -> int | None:
-    """What it has written to disks so far, together with children that it has waited for; None where that is not told."""
+    """The bytes that it and its reaped children have written to disks; None if that is not readable."""
     with contextlib.suppress(OSError, ValueError):
         for line in Path(f"/proc/{pid}/io").read_text().splitlines():
             name, _, value = line.partition(":")
@@ -129,7 +129,7 @@ def all_processes() -> dict[int, tuple[int, int]]:
 
 
 def tree(identity: ProcessIdentity) -> set[ProcessIdentity]:
-    """It, everything below it and everything in its session; nothing when it is no longer the one that we knew."""
+    """The process, its descendants and its session; empty if the pid belongs to another process now."""
     if not is_alive(identity):
         return set()
     processes = all_processes()
@@ -143,7 +143,7 @@ def tree(identity: ProcessIdentity) -> set[ProcessIdentity]:
 
 
 def find_marked(prefix: str) -> set[ProcessIdentity]:
-    """Everything whose environment carries a mark that begins so, whoever its parent is by now."""
+    """All processes whose environment has a mark with this prefix, for any parent."""
     wanted = f"{MARK}={prefix}".encode()
     found: set[ProcessIdentity] = set()
     for pid in all_processes():
@@ -156,7 +156,7 @@ def find_marked(prefix: str) -> set[ProcessIdentity]:
 
 
 def end_tree(identity: ProcessIdentity, *, within_s: float = 5.0) -> bool:
-    """Kill until nothing is left. What is killed first is what could start more."""
+    """Kill until no process is left, older processes first, since they could start more."""
     return _end(lambda: tree(identity), within_s)
 
 
@@ -194,7 +194,7 @@ def forget(directory: Path, name: str) -> None:
 
 
 def sweep(directory: Path) -> None:
-    """End what an earlier life recorded and this boot still runs."""
+    """End the processes that an earlier run recorded during this boot."""
     now = boot()
     for path in directory.glob("*.json"):
         with contextlib.suppress(ValueError, TypeError, OSError):
@@ -205,7 +205,7 @@ def sweep(directory: Path) -> None:
 
 
 def count_of_user(user: int) -> int:
-    """Threads count as processes for the kernel's limit."""
+    """The number of the user's threads, which the kernel's limit counts as processes."""
     count = 0
     for pid in all_processes():
         with contextlib.suppress(OSError):

@@ -1,7 +1,7 @@
-"""How does what a template needs (JupyterLab, say) come onto this machine, once for all its workspaces?
+"""Install the packages of a template (for example JupyterLab) once for all its workspaces.
 
-Into `{data}/programs/{template}-{hash of the requirements}`, a virtual environment made aside and renamed when it is whole.
-Scripts in it find their interpreter beside themselves, so it may be mounted anywhere.
+Each installation is a virtual environment in `{data}/programs/{template}-{hash of the requirements}`, created under a temporary
+name and renamed when it is complete. Its scripts find the interpreter beside them, so it can be mounted anywhere.
 """
 
 import asyncio
@@ -26,14 +26,14 @@ from torpor.runtimes.process.launch import parent_death_argv
 from torpor.runtimes.process.paths import short
 from torpor.runtimes.process.processes import MARK
 
-# Whatever says how to reach a package index, and nothing else of ours: installing may run a package's own code.
+# Only variables that say how to reach a package index: an installation may run code of a package.
 PASSED_ON = re.compile(r"PATH|HOME|LANG|LC_\w+|TMPDIR|SSL_CERT_\w+|\w+_proxy|\w+_PROXY|PIP_\w+|UV_\w+")
 TOTAL = re.compile(r"(?:Resolved|Prepared) (\d+) packages?|Installing collected packages: (.+)")
 LAST_LINES = 20
 SILENT_S = 600.0
-"""An installer that neither says nor writes anything for so long hangs; a large download on a thin line does write."""
+"""An installer without output and without written files for so long hangs. A slow download does write files."""
 
-# How installers begin a script whose interpreter's path is too long for the kernel's first line, or has a space in it.
+# The start of a script whose interpreter has a path with a space, or one too long for the kernel's first line.
 LONG_PATH = b"#!/bin/sh\n'''exec' "
 RELOCATABLE = """#!/bin/sh
 '''exec' "$(dirname -- "$(realpath -- "$0")")"/'python' "$0" "$@"
@@ -41,7 +41,7 @@ RELOCATABLE = """#!/bin/sh
 """
 
 
-# Whatever our umask is: workspaces read what is installed. By a shell, because not every event loop can set it.
+# For any umask: workspaces read the installed files. A shell sets it, because not every event loop can.
 READABLE = ("/bin/sh", "-c", 'umask 022 && exec "$@"', "sh")
 
 
@@ -49,44 +49,44 @@ class Programs:
     def __init__(self, directory: Path, mark: str) -> None:
         self._directory = directory
         self._mark = mark
-        self._under_way: dict[Path, tuple[asyncio.Task[None], list[Progress]]] = {}
+        self._installing: dict[Path, tuple[asyncio.Task[None], list[Progress]]] = {}
 
-    def place(self, program: Program) -> Path | None:
+    def target(self, program: Program) -> Path | None:
         if not program.packages:
             return None
         name = re.sub(r"[^a-z0-9-]", "-", program.template.lower())
         return self._directory / f"{name}-{short(chr(10).join((*program.packages, sys.version)), 12)}"
 
     async def ensure(self, program: Program, progress: Progress) -> Path | None:
-        """Whole on return. Whoever comes while it is being made waits for the same one."""
-        place = self.place(program)
-        if place is None or await asyncio.to_thread(place.is_dir):
-            return place
-        if place not in self._under_way:
+        """Return the complete installation. Concurrent calls wait for the same one."""
+        target = self.target(program)
+        if target is None or await asyncio.to_thread(target.is_dir):
+            return target
+        if target not in self._installing:
             listeners: list[Progress] = []
-            task = asyncio.ensure_future(self._install(place, program, listeners))
-            self._under_way[place] = (task, listeners)
-            task.add_done_callback(lambda _: self._under_way.pop(place, None))
-        task, listeners = self._under_way[place]
+            task = asyncio.ensure_future(self._install(target, program, listeners))
+            self._installing[target] = (task, listeners)
+            task.add_done_callback(lambda _: self._installing.pop(target, None))
+        task, listeners = self._installing[target]
         listeners.append(progress)
         try:
             await asyncio.shield(task)
         finally:
             listeners.remove(progress)
-        return place
+        return target
 
     async def close(self) -> None:
-        await stop(*(task for task, _ in self._under_way.values()))
+        await stop(*(task for task, _ in self._installing.values()))
 
     def sweep(self) -> None:
-        """What an earlier life did not finish."""
+        """Remove installations that an earlier run did not finish."""
         with contextlib.suppress(FileNotFoundError):
             for path in self._directory.iterdir():
                 if path.name.startswith("."):
                     remove_tree(path)
 
-    async def _install(self, place: Path, program: Program, listeners: list[Progress]) -> None:
-        aside = self._directory / f".{place.name}.{uuid.uuid4().hex[:8]}"
+    async def _install(self, target: Path, program: Program, listeners: list[Progress]) -> None:
+        aside = self._directory / f".{target.name}.{uuid.uuid4().hex[:8]}"
         environment = {name: value for name, value in os.environ.items() if PASSED_ON.fullmatch(name)}
         environment |= {"UV_CACHE_DIR": str(self._directory / f"{aside.name}.cache"), "UV_NO_PROGRESS": "1", "NO_COLOR": "1"}
         environment |= {MARK: self._mark, "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1", "PIP_PROGRESS_BAR": "off"}
@@ -97,13 +97,13 @@ class Programs:
         fill = [uv, "pip", "install", "--python", inner] if uv else [inner, "-m", "pip", "install"]
         try:
             await asyncio.to_thread(self._directory.mkdir, mode=0o755, exist_ok=True)
-            await asyncio.to_thread(self._directory.chmod, 0o755)  # whatever our umask is: workspaces read in it
+            await asyncio.to_thread(self._directory.chmod, 0o755)  # for any umask: workspaces read in it
             await self._call(make, environment, listeners, aside)
             await self._call([*fill, *program.packages], environment, listeners, aside)
             await asyncio.to_thread(make_relocatable, aside)
-            # What is there under its name counts as whole, so its contents come to the disk before the name does.
+            # A directory with the final name counts as complete, so its content must be on disk before the rename.
             await asyncio.to_thread(atomic_file.sync_file_system, aside)
-            await asyncio.to_thread(aside.rename, place)
+            await asyncio.to_thread(aside.rename, target)
             await asyncio.to_thread(atomic_file.sync_directory, self._directory)
         except OSError as error:
             raise Failed(Code.PROGRAM_INSTALL_FAILED, f"cannot install {program.template}: {error}") from error
@@ -127,7 +127,7 @@ class Programs:
         total: int | None = None
         downloaded = 0
         try:
-            while said := await self._patiently(process.stdout.readline, Path(environment["UV_CACHE_DIR"]), aside):
+            while said := await self._read_unless_idle(process.stdout.readline, Path(environment["UV_CACHE_DIR"]), aside):
                 line = said.decode(errors="replace").rstrip()
                 lines.append(line)
                 if found := TOTAL.search(line):
@@ -139,7 +139,7 @@ class Programs:
             code = await asyncio.wait_for(process.wait(), SILENT_S)
         except TimeoutError as error:
             last = "\n".join(lines)
-            message = f"{Path(argv[0]).name} did nothing for {SILENT_S:g} s and was ended:\n{last}"
+            message = f"{Path(argv[0]).name} made no progress for {SILENT_S:g} s and was ended:\n{last}"
             raise Failed(Code.PROGRAM_INSTALL_FAILED, message) from error
         finally:
             if process.returncode is None:
@@ -150,8 +150,8 @@ class Programs:
             last = "\n".join(lines)
             raise Failed(Code.PROGRAM_INSTALL_FAILED, f"{Path(argv[0]).name} ended with exit code {code}:\n{last}")
 
-    async def _patiently(self, read: Callable[[], Awaitable[bytes]], *written: Path) -> bytes:
-        """What it says next; TimeoutError when it neither says anything nor fills its directories."""
+    async def _read_unless_idle(self, read: Callable[[], Awaitable[bytes]], *written: Path) -> bytes:
+        """The next line; TimeoutError if there is no output and the directories do not grow."""
         reading = asyncio.ensure_future(read())
         try:
             before: int | None = None
@@ -176,7 +176,7 @@ def size_of(directories: Iterable[Path]) -> int:
 
 
 def find_uv() -> str | None:
-    """Torpor's own, then the machine's."""
+    """The uv that is installed with Torpor, else the machine's."""
     if importlib.util.find_spec("uv") is not None:
         import uv
 
@@ -186,7 +186,7 @@ def find_uv() -> str | None:
 
 
 def make_relocatable(environment: Path) -> None:
-    """Scripts name the interpreter by the path at which they were made; ours is mounted elsewhere."""
+    """Replace the interpreter's path in scripts, since the environment is mounted at another path."""
     made_for = f"{environment}/bin/python".encode()
     for script in (environment / "bin").iterdir():
         if script.is_symlink() or not script.is_file():

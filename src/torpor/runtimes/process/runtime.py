@@ -1,8 +1,7 @@
-"""How do the verbs of the port become processes and directories of this machine?"""
+"""Run workspaces as processes and directories of this machine: the implementation of `torpor.ports.Runtime`."""
 
 import asyncio
 import contextlib
-import fcntl
 import itertools
 import os
 import threading
@@ -20,12 +19,13 @@ from torpor.domain.busy import Work
 from torpor.domain.disk import Disk
 from torpor.domain.errors import Code, Failed, Hopeless, Refused, Unavailable
 from torpor.domain.records import Marker, Observation, ObservedContainer, ObservedVolume, Survey
+from torpor.domain.usage import Usage
+from torpor.file_lock import PidLock
 from torpor.loops import start_tasks, stop
 from torpor.ports import Address, Container, ExecResult, Fence, Home, HomeJob, Progress, RunningCommand, Shell, TerminalSize
 from torpor.runtimes.process import agent_client, cgroups, home_size, logs, package_indexes, processes
-from torpor.runtimes.process import confinement as abilities
 from torpor.runtimes.process.cgroups import Cgroups
-from torpor.runtimes.process.confinement import Ability, Confinement, NetworkMode
+from torpor.runtimes.process.confinement import Ability, Confinement, NetworkMode, examine, weights_ability, without_cgroups
 from torpor.runtimes.process.directory_tree import remove_tree
 from torpor.runtimes.process.disk_guard import DiskGuard
 from torpor.runtimes.process.host_programs import ToolFailed
@@ -44,12 +44,12 @@ log = structlog.get_logger()
 P = ParamSpec("P")
 T = TypeVar("T")
 
-LOOK_S = 10.0
-"""How long looking through the volumes may take before the disk counts as gone."""
+LIST_TIMEOUT_S = 10.0
+"""How long listing the volumes may take before the disk counts as unavailable."""
 
 
 class ProcessRuntime:
-    """The embedded default. `start` before anything else, `close` at the end; one per data directory at a time."""
+    """The default runtime. Call `start` first and `close` last; a data directory has at most one at a time."""
 
     name = "process"
 
@@ -57,35 +57,35 @@ class ProcessRuntime:
         self,
         data_dir: Path,
         *,
-        options: ProcessOptions | None = None,
+        options: ProcessOptions,
         on_change: Callable[[str], None] = lambda _workspace_id: None,
     ) -> None:
-        """`on_change` is told of each container that has ended, or begun to answer: a hint to look, nothing more."""
-        self.places = runtime_paths(data_dir)
-        self._options = options or ProcessOptions()
+        """`on_change` is called with the workspace of each container that ends or becomes ready. It is only a hint."""
+        self.paths = runtime_paths(data_dir)
+        self._options = options
         self._on_change = on_change
-        self._volumes = Volumes(self.places)
-        self._programs = Programs(self.places.programs, f"{self.places.run.name}/install")
-        self._equipment: ContainerSetup | None = None
+        self._volumes = Volumes(self.paths)
+        self._programs = Programs(self.paths.programs, f"{self.paths.run.name}/install")
+        self._setup: ContainerSetup | None = None
         self._examined: tuple[Confinement, tuple[Ability, ...]] | None = None
-        self._lock: int | None = None
+        self._lock_file: PidLock | None = None
         self._containers: dict[str, Supervisor] = {}
         self._jobs: dict[Home, set[Job]] = defaultdict(set)
         self._numbers = itertools.count(1)
-        # A door is there while somebody stands in it or before it.
-        self._doors: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        self._fire = ThreadPoolExecutor(1, "burn")
-        self._burning: set[asyncio.Future[None]] = set()
-        self._stuck: asyncio.Future[dict[str, frozenset[ObservedVolume]]] | None = None
+        # A lock exists only while a call holds it or waits for it.
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._removal_thread = ThreadPoolExecutor(1, "removal")
+        self._removals: set[asyncio.Future[None]] = set()
+        self._hanging: asyncio.Future[dict[str, frozenset[ObservedVolume]]] | None = None
         self._guard: asyncio.Task[None] | None = None
 
-    # ── from first to last ────────────────────────────────────────────────────────────────────────────────────────────
+    # ── start and close ───────────────────────────────────────────────────────────────────────────────────────────────
 
     async def start(self) -> None:
-        """Take the data directory, end whatever an earlier life left running, and learn what this machine can confine."""
-        if self._equipment is not None:
+        """Lock the data directory, end processes of an earlier run, and examine what this machine can confine."""
+        if self._setup is not None:
             return
-        self._take()
+        self._take_lock()
         try:
             await asyncio.to_thread(self._sweep)
             confinement, _ = await self._examine()
@@ -97,118 +97,116 @@ class ProcessRuntime:
             try:
                 await asyncio.to_thread(self._volumes.open_root)
             except Unavailable:
-                pass  # every look says so, until it is there again
+                pass  # every observation raises it, until the root is available
             else:
-                self._burn(None)
+                self._remove_later(None)
         except BaseException as error:
-            await finish_despite_cancel(asyncio.to_thread(self._leave_nothing))
-            self._give_back()
+            await finish_despite_cancel(asyncio.to_thread(self._remove_run_state))
+            self._release_lock()
             if isinstance(error, OSError | ToolFailed):
-                raise Hopeless(f"the process runtime cannot start in {self.places.data}: {error}") from error
+                raise Hopeless(f"the process runtime cannot start in {self.paths.data}: {error}") from error
             raise
-        self._equipment = ContainerSetup(self.places, self._options, confinement, groups, veths, notices)
+        self._setup = ContainerSetup(self.paths, self._options, confinement, groups, veths, notices)
         if self._options.disk_reserve_bytes:
             guard = DiskGuard(
                 self._volumes.disk,
                 self._options.disk_reserve_bytes,
                 self._containers,
                 self._on_change,
-                ballast=self.places.ballast if self._volumes.is_beside_data() else None,
+                ballast=self.paths.ballast if self._volumes.is_beside_data() else None,
             )
             [self._guard] = start_tasks(guard.run())
 
     async def close(self) -> None:
-        """Everything ended, nothing left in the machine's network and groups; homes stay."""
+        """End all processes, and remove everything from the machine's network and cgroups. Homes stay."""
         if self._guard is not None:
             await stop(self._guard)
             self._guard = None
         try:
             await self.stop_all()
         except Unavailable as error:
-            log.warning("not_all_stopped", why=error.message)  # the next start sweeps
+            log.warning("not_all_stopped", why=error.message)  # the next start ends them
         await self._programs.close()
         await asyncio.gather(*(job.end() for jobs in list(self._jobs.values()) for job in list(jobs)))
-        await asyncio.gather(*self._burning, return_exceptions=True)
-        self._fire.shutdown(wait=False)
-        self._fire = ThreadPoolExecutor(1, "burn")
-        if (equipment := self._equipment) is not None:
-            if equipment.veths is not None:
-                await equipment.veths.remove()
-            await asyncio.to_thread(self._leave_nothing)
-            self._equipment = None
+        await asyncio.gather(*self._removals, return_exceptions=True)
+        self._removal_thread.shutdown(wait=False)
+        self._removal_thread = ThreadPoolExecutor(1, "removal")
+        if (setup := self._setup) is not None:
+            if setup.veths is not None:
+                await setup.veths.remove()
+            await asyncio.to_thread(self._remove_run_state)
+            self._setup = None
         self._examined = None
-        self._give_back()
+        self._release_lock()
 
     async def abilities(self) -> tuple[Ability, ...]:
-        """For `torpor doctor`, the rule about users and the message at the start; may be asked without `start`."""
+        """For `torpor doctor`, the limit on users and the message at the start. Works without `start`."""
         _, found = await self._examine()
         return found
 
     async def _examine(self) -> tuple[Confinement, tuple[Ability, ...]]:
-        """Once for each life: what decides how many users may come is what workspaces are started with."""
+        """Examine once per run, so that the limit on users is decided by the confinement that workspaces start with."""
         if self._examined is None:
             try:
-                self._examined = await abilities.examine(self._options, self.places)
+                self._examined = await examine(self._options, self.paths)
             except (OSError, ToolFailed) as error:
-                message = f"Torpor could not find out how workspaces can be confined here: {error}"
+                message = f"Torpor could not find out how workspaces can be confined on this machine: {error}"
                 raise Hopeless(message) from error
         return self._examined
 
-    def _take(self) -> None:
-        """The sweep ends every container of this data directory, so there must be nobody else who owns them."""
-        self.places.data.mkdir(parents=True, exist_ok=True)
-        lock = os.open(self.places.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            os.close(lock)
-            raise Hopeless(f"another Torpor runs workspaces in {self.places.data}; stop it first") from error
-        self._lock = lock
+    def _take_lock(self) -> None:
+        """Lock the data directory: the sweep ends every container in it, so no other Torpor may own one."""
+        self.paths.data.mkdir(parents=True, exist_ok=True)
+        lock = PidLock(self.paths.lock)
+        if not lock.take():
+            lock.close()
+            raise Hopeless(f"another Torpor runs workspaces in {self.paths.data}; stop it first")
+        self._lock_file = lock
 
-    def _give_back(self) -> None:
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+    def _release_lock(self) -> None:
+        if self._lock_file is not None:
+            self._lock_file.close()
+            self._lock_file = None
 
     def _sweep(self) -> None:
-        """By group, by what was recorded, by mark: whichever of them this machine had when they were started."""
-        # A workspace's user passes through it to the socket of its program; all else in it is closed to others.
-        make_run_directory(self.places.run, 0o711)
-        self.places.records.mkdir(mode=0o700, exist_ok=True)
+        """End processes of an earlier run: by cgroup, by record and by mark, since each may be missing on some machines."""
+        # A workspace's user traverses it to the socket of its program. Other users can read none of its content.
+        make_run_directory(self.paths.run, 0o711)
+        self.paths.records.mkdir(mode=0o700, exist_ok=True)
         found = cgroups.find()
         if found is not None:
             with contextlib.suppress(OSError):
-                Cgroups(found, self.places.tag).sweep()
-        processes.sweep(self.places.records)
-        processes.end_marked(f"{self.places.run.name}/")
-        for path in self.places.run.iterdir():
-            if path != self.places.records:
+                Cgroups(found, self.paths.tag).sweep()
+        processes.sweep(self.paths.records)
+        processes.end_marked(f"{self.paths.run.name}/")
+        for path in self.paths.run.iterdir():
+            if path != self.paths.records:
                 remove_tree(path)
         self._programs.sweep()
 
-    def _leave_nothing(self) -> None:
-        """Of this boot; what is in the data directory stays."""
+    def _remove_run_state(self) -> None:
+        """Remove what belongs to this boot. The data directory stays."""
         if (found := cgroups.find()) is not None:
-            Cgroups(found, self.places.tag).remove()
-        remove_tree(self.places.run)
+            Cgroups(found, self.paths.tag).remove()
+        remove_tree(self.paths.run)
 
     async def _prepare_groups(self, confinement: Confinement) -> Cgroups | None:
         if confinement.hierarchies is None:
             return None
-        groups = Cgroups(confinement.hierarchies, self.places.tag)
+        groups = Cgroups(confinement.hierarchies, self.paths.tag)
         try:
             await asyncio.to_thread(groups.prepare)
-        except OSError as error:  # looking alone could not tell
-            poorer = abilities.without_cgroups(error)
+        except OSError as error:  # `examine` changes nothing, so it could not find this
+            poorer = without_cgroups(error)
             log.warning("no_cgroups", why=poorer.how)
-            self._correct(poorer, abilities.weights_ability(None))
+            self._correct_abilities(poorer, weights_ability(None))
             return None
         if not groups.has_weights:
-            self._correct(abilities.weights_ability(groups.hierarchies))
+            self._correct_abilities(weights_ability(groups.hierarchies))
         return groups
 
-    def _correct(self, *poorer: Ability) -> None:
-        """What was tried counts, not what looking had found."""
+    def _correct_abilities(self, *poorer: Ability) -> None:
+        """Replace abilities that `examine` found by those that the start found."""
         assert self._examined is not None
         confinement, found = self._examined
         tried = {one.what: one for one in poorer}
@@ -218,7 +216,7 @@ class ProcessRuntime:
         if confinement.network is not NetworkMode.VETH:
             return None
         veths = VethNetwork(
-            self.places.tag,
+            self.paths.tag,
             confinement.nameservers,
             blocked=self._options.blocked_networks,
             allowed=self._options.allowed_networks,
@@ -228,7 +226,7 @@ class ProcessRuntime:
         return veths
 
     async def _closed_indexes(self, confinement: Confinement) -> tuple[str, ...]:
-        """What users should know of the package indexes that this machine is set up with."""
+        """Notices for users about configured package indexes that workspaces cannot reach."""
         if confinement.network is NetworkMode.SHARED:
             return ()
         hosts = package_indexes.configured_hosts(os.environ, package_indexes.pip_files(os.environ))
@@ -238,26 +236,26 @@ class ProcessRuntime:
             log.warning("package_index_closed", host=one.host, why=str(one))
         return tuple(map(str, found))
 
-    def _ready(self) -> ContainerSetup:
-        if self._equipment is None:
+    def _started_setup(self) -> ContainerSetup:
+        if self._setup is None:
             raise Unavailable("the process runtime has not been started")
-        return self._equipment
+        return self._setup
 
-    # ── looking ───────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── observation ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def world(self) -> str:
-        """May be asked before `start`, so that nobody sweeps before it is known whose volumes these are."""
+        """Works before `start`, so that the caller can check whose volumes these are before the sweep."""
         try:
             await self._on_disk(self._volumes.open_root)
         except OSError as error:
-            raise Unavailable(f"the volumes at {self.places.volumes} cannot be reached: {error}") from error
+            raise Unavailable(f"the volumes at {self.paths.volumes} cannot be reached: {error}") from error
         return f"{self.name}:{self._volumes.identity}"
 
     async def observe(self, only: frozenset[str] | None = None) -> Survey:
-        self._ready()
-        volumes = await self._look(only)
+        self._started_setup()
+        volumes = await self._list_volumes(only)
         wanted = [name for name in self._containers if only is None or name in only]
-        containers = dict(zip(wanted, await asyncio.gather(*map(self._look_at, wanted)), strict=True))
+        containers = dict(zip(wanted, await asyncio.gather(*map(self._observe_container, wanted)), strict=True))
         return Survey(
             {
                 workspace_id: Observation(volumes.get(workspace_id, frozenset()), containers.get(workspace_id))
@@ -265,35 +263,35 @@ class ProcessRuntime:
             }
         )
 
-    async def _look(self, only: frozenset[str] | None) -> dict[str, frozenset[ObservedVolume]]:
-        """A disk that hangs holds one thread, not one more for every tick."""
-        if self._stuck is not None and not self._stuck.done():
-            raise Unavailable(f"{self.places.volumes} does not answer")
-        looking = asyncio.ensure_future(asyncio.to_thread(self._volumes.all, only))
+    async def _list_volumes(self, only: frozenset[str] | None) -> dict[str, frozenset[ObservedVolume]]:
+        """A disk that hangs blocks one thread, not one more for every observation."""
+        if self._hanging is not None and not self._hanging.done():
+            raise Unavailable(f"the disk of {self.paths.volumes} does not respond")
+        listing = asyncio.ensure_future(asyncio.to_thread(self._volumes.all, only))
         try:
-            return await asyncio.wait_for(asyncio.shield(looking), LOOK_S)
+            return await asyncio.wait_for(asyncio.shield(listing), LIST_TIMEOUT_S)
         except TimeoutError as error:
-            self._stuck = looking
-            raise Unavailable(f"{self.places.volumes} does not answer") from error
+            self._hanging = listing
+            raise Unavailable(f"the disk of {self.paths.volumes} does not respond") from error
 
-    async def _look_at(self, workspace_id: str) -> ObservedContainer | None:
+    async def _observe_container(self, workspace_id: str) -> ObservedContainer | None:
         supervisor = self._containers[workspace_id]
-        ready = supervisor.is_running and await self._answers(supervisor)
+        ready = supervisor.is_running and await self._is_ready(supervisor)
         if self._containers.get(workspace_id) is not supervisor:
-            return None if workspace_id not in self._containers else await self._look_at(workspace_id)
+            return None if workspace_id not in self._containers else await self._observe_container(workspace_id)
         if not supervisor.is_running and supervisor.ended is None:
-            return None  # ended at our wish, and whoever wished it has not yet come to forget it
+            return None  # stopped on request; the caller of `stop` has not removed it from the list yet
         wanted = supervisor.container
         is_paused = supervisor.is_paused and supervisor.ended is None
         return ObservedContainer(
             wanted.home.generation, wanted.revision, ready and supervisor.ended is None, supervisor.ended, is_paused
         )
 
-    async def _answers(self, supervisor: Supervisor) -> bool:
-        """A program that is paused is as it was: nothing is to be concluded from its silence."""
+    async def _is_ready(self, supervisor: Supervisor) -> bool:
+        """A paused program keeps its last readiness, since it cannot answer."""
         if not supervisor.is_paused:
             ready = await agent_client.port_answers(supervisor.control, self._options.probe_s)
-            if not supervisor.is_paused:  # meanwhile
+            if not supervisor.is_paused:  # it may have been paused during the probe
                 supervisor.was_ready = ready
         return supervisor.was_ready
 
@@ -306,7 +304,7 @@ class ProcessRuntime:
         return Address(unix_path=supervisor.ports, preamble=b"%d\n" % port)
 
     async def logs(self, workspace_id: str, *, tail: int) -> AsyncIterator[bytes]:
-        for line in await asyncio.to_thread(logs.tail, self.places.log(workspace_id), tail):
+        for line in await asyncio.to_thread(logs.tail, self.paths.log(workspace_id), tail):
             yield line
 
     async def append_log(self, workspace_id: str, lines: bytes) -> None:
@@ -316,69 +314,69 @@ class ProcessRuntime:
     # ── volumes ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def ensure_volume(self, home: Home, fence: Fence) -> None:
-        equipment = self._ready()
-        async with self._at(home.workspace_id, fence):
-            await self._on_disk(self._volumes.ensure, home, equipment.confinement.user_of(home.workspace_id))
+        setup = self._started_setup()
+        async with self._exclusive(home.workspace_id, fence):
+            await self._on_disk(self._volumes.ensure, home, setup.confinement.user_of(home.workspace_id))
             await self._on_disk(self._volumes.admit, home.workspace_id, fence)
 
     async def admit(self, workspace_id: str, fence: Fence) -> None:
-        async with self._at(workspace_id, fence):
+        async with self._exclusive(workspace_id, fence):
             pass
 
     async def mark_volume(self, home: Home, marker: Marker, fence: Fence) -> None:
-        async with self._at(home.workspace_id, fence):
+        async with self._exclusive(home.workspace_id, fence):
             await self._on_disk(self._volumes.mark, home, marker)
 
     async def ensure_no_volume(self, home: Home, fence: Fence, *, archived_revision: int | None) -> None:
-        async with self._at(home.workspace_id, fence):
+        async with self._exclusive(home.workspace_id, fence):
             supervisor = self._containers.get(home.workspace_id)
             present = supervisor is not None and supervisor.is_running and supervisor.container.home == home
             if archived_revision is not None:
                 opened = await self._on_disk(self._volumes.opened, home)
                 if isinstance(opened, UnreadableFile):
-                    message = f"whether the home was opened after revision {archived_revision} was archived is not known, since"
+                    message = f"cannot check whether the home was opened after revision {archived_revision} was archived:"
                     message += f" {opened.path} cannot be read ({opened.why}); start the workspace once, or purge it"
                     raise Failed(Code.VOLUME_REOPENED, message, archived=archived_revision)
                 if present or opened > archived_revision:
                     message = f"the volume was opened with revision {opened}, the archive is of {archived_revision}"
                     raise Failed(Code.VOLUME_REOPENED, message, opened=opened, archived=archived_revision, container=present)
             if present and supervisor is not None:
-                await supervisor.kill()  # its owner gave the home up, and a container implies its volume
+                await supervisor.kill()  # the home is given up, and a container needs its volume
             await asyncio.gather(*(job.end() for job in list(self._jobs.get(home, ()))))
-            self._burn(await self._throw_away(home))
+            self._remove_later(await self._move_to_trash(home))
 
     async def ensure_no_half_made(self, home: Home, fence: Fence) -> None:
-        async with self._at(home.workspace_id, fence):
+        async with self._exclusive(home.workspace_id, fence):
             seen = await self._on_disk(self._volumes.seen, home)
             if seen.marker is not None or seen.is_illegible:
                 return
             await asyncio.gather(*(job.end() for job in list(self._jobs.get(home, ()))))
-            burning = self._burn(await self._throw_away(home), at_once=True)
-        await asyncio.shield(burning)  # the caller waits for the space; when it is cancelled, the removal goes on
+            removal = self._remove_later(await self._move_to_trash(home), at_once=True)
+        await asyncio.shield(removal)  # the caller waits for the space; when it is cancelled, the removal goes on
 
-    async def _throw_away(self, home: Home) -> Path:
-        """The volume is in the grave, if there was one. The grave is also burned when this fails or is cancelled."""
-        grave = self._volumes.grave_of(home)
+    async def _move_to_trash(self, home: Home) -> Path:
+        """Move the volume to the trash, if it exists. Its removal is also scheduled if this fails or is cancelled."""
+        trashed = self._volumes.trash_path(home)
         try:
-            await self._on_disk(self._volumes.throw_away, home, grave)
+            await self._on_disk(self._volumes.move_to_trash, home, trashed)
             if not await self._on_disk(self._volumes.all, frozenset({home.workspace_id})):
-                await self._on_disk(logs.remove, self.places.log(home.workspace_id))
+                await self._on_disk(logs.remove, self.paths.log(home.workspace_id))
                 await self._on_disk(self._forget, home.workspace_id)
         except BaseException:
-            self._burn(grave)
+            self._remove_later(trashed)
             raise
-        return grave
+        return trashed
 
     async def run_at_home(self, home: Home, job: HomeJob, fence: Fence, progress: Progress) -> Mapping[str, object]:
-        equipment = self._ready()
-        async with self._at(home.workspace_id, fence):
+        setup = self._started_setup()
+        async with self._exclusive(home.workspace_id, fence):
             seen = await self._on_disk(self._volumes.seen, home)
             was_whole = seen.marker is not None or seen.is_illegible
             if (was_whole or not seen.has_home) if job.writes else seen.marker is None:
-                why = "it was whole already" if job.writes and was_whole else seen.fault
+                why = "it is already complete" if job.writes and was_whole else seen.fault
                 raise Failed(Code.VOLUME_NOT_READY, f"no job runs at the volume of generation {home.generation}: {why}")
             name = f"job-{short(home.workspace_id, 16)}-{next(self._numbers)}"
-            run = Job(name, f"{self.places.run.name}/{name}", self.places.records, equipment.cgroups)
+            run = Job(name, f"{self.paths.run.name}/{name}", self.paths.records, setup.cgroups)
             self._jobs[home].add(run)
         try:
             return await run.run(job, self._volumes.home_path(home), progress)
@@ -390,13 +388,13 @@ class ProcessRuntime:
     # ── containers ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def ensure_running(self, container: Container, fence: Fence, progress: Progress) -> None:
-        equipment = self._ready()
+        setup = self._started_setup()
         home = container.home
-        async with self._at(home.workspace_id, fence):
+        async with self._exclusive(home.workspace_id, fence):
             await self._require_marker(home)
-        # Outside the lock: an installation takes minutes, and a wish to stop must not wait for it.
+        # Outside the lock: an installation takes minutes, and a stop must not wait for it.
         programs = await self._programs.ensure(container.program, progress)
-        async with self._at(home.workspace_id, fence):
+        async with self._exclusive(home.workspace_id, fence):
             await self._require_marker(home)
             await self._on_disk(self._volumes.open, home, container.revision)
             current = self._containers.get(home.workspace_id)
@@ -406,13 +404,13 @@ class ProcessRuntime:
             if current is not None:
                 await current.stop(self._options.grace_s)
                 self._containers.pop(home.workspace_id, None)
-            await self._own(home, equipment.confinement.user_of(home.workspace_id))
-            supervisor = Supervisor(equipment, container, self._volumes.home_path(home), programs, self._on_change)
+            await self._own(home, setup.confinement.user_of(home.workspace_id))
+            supervisor = Supervisor(setup, container, self._volumes.home_path(home), programs, self._on_change)
             await supervisor.start()
             self._containers[home.workspace_id] = supervisor
 
     async def _own(self, home: Home, user: int | None) -> None:
-        """A million files take minutes: when the caller is cancelled, the rest is left to the next start."""
+        """A million files take minutes. If the caller is cancelled, the next start continues."""
         given_up = threading.Event()
         await finish_despite_cancel(asyncio.to_thread(self._volumes.own, home, user, given_up.is_set), on_cancel=given_up.set)
 
@@ -422,7 +420,7 @@ class ProcessRuntime:
             raise Failed(Code.VOLUME_NOT_READY, f"the volume of generation {home.generation} is not ready: {seen.fault}")
 
     async def ensure_no_container(self, workspace_id: str, fence: Fence) -> None:
-        async with self._at(workspace_id, fence):
+        async with self._exclusive(workspace_id, fence):
             if (supervisor := self._containers.get(workspace_id)) is not None:
                 await supervisor.stop(self._options.grace_s)
                 self._containers.pop(workspace_id, None)
@@ -451,11 +449,16 @@ class ProcessRuntime:
         found = await asyncio.to_thread(lambda: {name: supervisor.work() for name, supervisor in supervisors.items()})
         return {name: work for name, work in found.items() if work is not None}
 
+    async def usage(self) -> Mapping[str, Usage]:
+        supervisors = dict(self._containers)
+        found = await asyncio.to_thread(lambda: {name: supervisor.usage() for name, supervisor in supervisors.items()})
+        return {name: usage for name, usage in found.items() if usage is not None}
+
     async def disk(self) -> Disk | None:
         try:
             return await asyncio.to_thread(self._volumes.disk)
         except OSError as error:
-            raise Unavailable(f"the disk of {self.places.volumes} cannot be asked: {error}") from error
+            raise Unavailable(f"cannot read the free space of {self.paths.volumes}: {error}") from error
 
     async def home_bytes(self, home: Home) -> int | None:
         try:
@@ -466,7 +469,7 @@ class ProcessRuntime:
 
     async def stop_all(self) -> None:
         async def stop_one(workspace_id: str) -> None:
-            async with self._door(workspace_id):
+            async with self._lock_of(workspace_id):
                 if (supervisor := self._containers.get(workspace_id)) is not None:
                     await supervisor.stop(self._options.grace_s)
                     self._containers.pop(workspace_id, None)
@@ -476,36 +479,36 @@ class ProcessRuntime:
             if error is not None:
                 raise error
 
-    # ── how the verbs take turns ──────────────────────────────────────────────────────────────────────────────────────
+    # ── locks and threads ─────────────────────────────────────────────────────────────────────────────────────────────
 
     @contextlib.asynccontextmanager
-    async def _at(self, workspace_id: str, fence: Fence) -> AsyncIterator[None]:
-        """One verb at a time for one workspace, and none for a controller whose time is over."""
-        self._ready()
-        async with self._door(workspace_id):
+    async def _exclusive(self, workspace_id: str, fence: Fence) -> AsyncIterator[None]:
+        """Run one verb at a time for each workspace, and refuse a controller with an old epoch."""
+        self._started_setup()
+        async with self._lock_of(workspace_id):
             await self._on_disk(self._volumes.require_root)
             await self._on_disk(self._volumes.admit, workspace_id, fence)
             yield
 
-    def _door(self, workspace_id: str) -> asyncio.Lock:
-        door = self._doors.get(workspace_id)
-        if door is None:
-            door = self._doors[workspace_id] = asyncio.Lock()
-        return door
+    def _lock_of(self, workspace_id: str) -> asyncio.Lock:
+        lock = self._locks.get(workspace_id)
+        if lock is None:
+            lock = self._locks[workspace_id] = asyncio.Lock()
+        return lock
 
     def _forget(self, workspace_id: str) -> None:
-        """Nothing is remembered of a workspace of which nothing is here."""
+        """Drop the epoch of a workspace that has neither a container nor a volume."""
         if workspace_id not in self._containers:
             self._volumes.forget(workspace_id)
 
     async def _on_disk(self, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-        """In a thread, and to its end: half a rename helps nobody."""
+        """Run in a thread, to the end even if the caller is cancelled, so that the disk stays consistent."""
         return await finish_despite_cancel(asyncio.to_thread(work, *arguments, **named))
 
-    def _burn(self, grave: Path | None, *, at_once: bool = False) -> "asyncio.Future[None]":
-        """In a thread of its own, which removes one tree after the other: a large one takes minutes. `at_once`: not there."""
-        executor = None if at_once else self._fire
-        burning = asyncio.get_running_loop().run_in_executor(executor, self._volumes.burn, grave)
-        self._burning.add(burning)
-        burning.add_done_callback(self._burning.discard)
-        return burning
+    def _remove_later(self, trashed: Path | None, *, at_once: bool = False) -> "asyncio.Future[None]":
+        """Remove trees one after the other in a separate thread: a large one takes minutes. `at_once` does not queue."""
+        executor = None if at_once else self._removal_thread
+        removal = asyncio.get_running_loop().run_in_executor(executor, self._volumes.empty_trash, trashed)
+        self._removals.add(removal)
+        removal.add_done_callback(self._removals.discard)
+        return removal

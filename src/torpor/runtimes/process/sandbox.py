@@ -1,9 +1,8 @@
-"""What does a program see of this machine?
+"""Define the bubblewrap sandbox: the files that a program can see.
 
-Only what is named here. Read-only: the system (`/usr` and its aliases), a chosen part of `/etc`, the interpreter, and under
-/opt/torpor what Torpor brings along. Its own: /home/workspace, an empty /tmp, /run/program for the socket of its program,
-/dev with nothing but the harmless, /proc of its own processes. Other homes, Torpor's data and the users of the machine are
-not hidden: they are not there.
+Read-only: the system (`/usr` and its aliases), a part of `/etc`, the interpreter, and Torpor's files in /opt/torpor. Private:
+/home/workspace, an empty /tmp, /run/program for the socket of its program, a minimal /dev, and /proc with its own processes.
+Other homes, Torpor's data and the users of the machine do not exist in the sandbox.
 """
 
 import contextlib
@@ -23,12 +22,12 @@ INSIDE = "/opt/torpor/inside"
 SITE = "/opt/torpor/site"
 PROGRAMS = "/opt/torpor/programs"
 PROGRAM = "/run/program"
-"""The folder of the socket that the program listens on. Small and in memory: nothing of it lies on this machine."""
+"""The directory of the socket that the program listens on: a small tmpfs in the sandbox, not a directory of this machine."""
 PROGRAM_BYTES = 65536
 
 SYSTEM = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 
-# Nothing here names a user, a secret or a neighbour.
+# None of these contains users, secrets or other hosts.
 ETC = (
     "alternatives", "bash.bashrc", "bash_completion.d", "bindresvport.blacklist", "ca-certificates", "ca-certificates.conf",
     "crypto-policies", "debian_version", "default/locale", "fonts", "gai.conf", "host.conf",
@@ -42,17 +41,17 @@ ETC = (
 
 @dataclass(frozen=True, slots=True)
 class SandboxSpec:
-    """What one container's sandbox is made of."""
+    """The parts of one container's sandbox."""
 
     home: Path
     etc: Path
-    """Small files made up for this container; each takes its name's place in /etc."""
+    """Files for this container's /etc."""
     programs: Path | None
     user: int
     own_user_namespace: bool
     own_network: bool
     tmp_bytes: int
-    """0 where this bubblewrap cannot bound it."""
+    """0 if this bubblewrap cannot limit it."""
 
 
 def inside_folder() -> Path:
@@ -64,18 +63,18 @@ def site_folder() -> Path:
 
 
 def interpreter() -> Path:
-    """Of the base installation: a virtual environment's is only a link to it."""
+    """The interpreter of the base installation: that of a virtual environment is only a link to it."""
     base: str = getattr(sys, "_base_executable", None) or sys.executable
     return Path(base).resolve()
 
 
 def python_argv() -> list[str]:
-    """Without the user's settings and packages; text is UTF-8 whatever the locale."""
+    """Without the user's settings and packages; text is UTF-8 in any locale."""
     return [str(interpreter()), "-I", "-S", "-X", "utf8"]
 
 
 def interpreter_home() -> Path | None:
-    """What must be mounted besides /usr for the interpreter to run."""
+    """The directory that the interpreter needs besides /usr, if any."""
     prefix = Path(sys.base_prefix).resolve()
     return None if prefix.is_relative_to("/usr") else prefix
 
@@ -94,7 +93,7 @@ def etc_files(user: int, nameservers: Iterable[str]) -> dict[str, str]:
 
 
 def own_resolvers() -> str:
-    """Who shares this machine's network asks as this machine does, on its loopback too."""
+    """This machine's resolv.conf, for workspaces that share its network and can reach its loopback."""
     with contextlib.suppress(OSError):
         return Path("/etc/resolv.conf").read_text()
     return ""
@@ -105,7 +104,7 @@ def login_shell() -> str:
 
 
 def environment(given: Mapping[str, str], *, home: str, port: int, last_in_path: Iterable[str]) -> dict[str, str]:
-    """Nothing of Torpor's own environment: it holds what a workspace must never learn."""
+    """A new environment without Torpor's variables, which contain secrets."""
     system = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
     return {
         "PATH": ":".join((f"{home}/.local/bin", *system, *last_in_path)),
@@ -120,37 +119,37 @@ def environment(given: Mapping[str, str], *, home: str, port: int, last_in_path:
     }
 
 
-def argv(bubblewrap: str, room: SandboxSpec, command: Iterable[str], *, mark: str, info_fd: int) -> list[str]:
-    """The whole call. Order matters: what comes later is mounted over what came before."""
+def argv(bubblewrap: str, spec: SandboxSpec, command: Iterable[str], *, mark: str, info_fd: int) -> list[str]:
+    """The whole command. The order matters: later mounts cover earlier ones."""
     words = [bubblewrap, "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--hostname", "workspace"]
     words += ["--die-with-parent", "--as-pid-1", "--clearenv", "--setenv", MARK, mark]
-    if room.own_user_namespace:
-        words += ["--unshare-user", "--uid", str(room.user), "--gid", str(room.user)]
-    if room.own_network:
+    if spec.own_user_namespace:
+        words += ["--unshare-user", "--uid", str(spec.user), "--gid", str(spec.user)]
+    if spec.own_network:
         words += ["--unshare-net"]
     words += ["--info-fd", str(info_fd)]
     shown = [(str(path), str(path)) for path in (Path("/usr"), interpreter_home()) if path is not None]
     shown += [(f"/etc/{name}", f"/etc/{name}") for name in ETC if Path("/etc", name).exists()]
-    shown += [(str(path), f"/etc/{path.name}") for path in sorted(room.etc.iterdir())]
+    shown += [(str(path), f"/etc/{path.name}") for path in sorted(spec.etc.iterdir())]
     shown += [(str(inside_folder()), INSIDE), (str(site_folder()), SITE)]
-    shown += [(str(room.programs), PROGRAMS)] if room.programs is not None else []
+    shown += [(str(spec.programs), PROGRAMS)] if spec.programs is not None else []
     for directory in parents([*(target for _, target in shown), HOME, PROGRAM, "/var/_"]):
-        # Left to itself, bubblewrap makes them for its own user only.
+        # By default bubblewrap creates them for its own user only.
         words += ["--perms", "0755", "--dir", directory]
     for source, target in shown:
         words += ["--ro-bind", source, target]
     for path in SYSTEM:
         words += _system(path)
     words += ["--proc", "/proc", "--dev", "/dev"]
-    for path, size in (("/dev/shm", room.tmp_bytes), ("/tmp", room.tmp_bytes), (PROGRAM, PROGRAM_BYTES)):  # noqa: S108
-        words += ["--perms", "1777", *(["--size", str(size)] if room.tmp_bytes > 0 else []), "--tmpfs", path]
+    for path, size in (("/dev/shm", spec.tmp_bytes), ("/tmp", spec.tmp_bytes), (PROGRAM, PROGRAM_BYTES)):  # noqa: S108
+        words += ["--perms", "1777", *(["--size", str(size)] if spec.tmp_bytes > 0 else []), "--tmpfs", path]
     words += ["--symlink", "/tmp", "/var/tmp"]  # noqa: S108
-    words += ["--bind", str(room.home), HOME, "--chdir", HOME, "--remount-ro", "/"]
+    words += ["--bind", str(spec.home), HOME, "--chdir", HOME, "--remount-ro", "/"]
     return [*words, "--", *command]
 
 
 def parents(paths: Iterable[str]) -> list[str]:
-    """Each directory above these once, from the top down."""
+    """Each parent directory of these paths once, from the top down."""
     found = {str(parent) for path in paths for parent in Path(path).parents}
     return sorted(found - {"/"})
 

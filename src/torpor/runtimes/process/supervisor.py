@@ -1,4 +1,4 @@
-"""How does one container begin, live and end?"""
+"""Supervise one container: start it, keep its log, pause and stop its processes."""
 
 import asyncio
 import contextlib
@@ -16,6 +16,7 @@ import structlog
 from torpor.domain.busy import Work
 from torpor.domain.errors import Code, Failed, Unavailable
 from torpor.domain.records import ProgramExit
+from torpor.domain.usage import Usage
 from torpor.inside.program import AgentOptions
 from torpor.ports import Address, Container
 from torpor.runtimes.process import agent_client, cpu_weight, pasta, pipes, processes, sandbox, user_access
@@ -29,35 +30,35 @@ from torpor.runtimes.process.network import VethNetwork
 from torpor.runtimes.process.options import ProcessOptions
 from torpor.runtimes.process.paths import RuntimePaths, make_run_directory, short
 from torpor.runtimes.process.placeholders import Placeholders, uses_placeholder
-from torpor.runtimes.process.process_activity import cpu_and_foregrounds
+from torpor.runtimes.process.process_activity import cpu_and_foregrounds, resident_bytes
 from torpor.runtimes.process.timeouts import finish_despite_cancel
 
 log = structlog.get_logger()
 
 PORT_INSIDE = 7007
-"""Of a container with a network of its own: one that no development server takes by default."""
-BORN_WITHIN_S = 10.0
+"""The program's port in a container with its own network: no development server uses it by default."""
+STARTED_WITHIN_S = 10.0
 GONE_WITHIN_S = 20.0
-"""After everything was killed. Longer is what the kernel itself holds (a dead network disk), and nobody can say how long."""
+"""After SIGKILL. A process that takes longer is blocked in the kernel (a dead network disk), for an unknown time."""
 KILL_AGAIN_S = 1.0
 BACKLOG = 128
 
 
 @dataclass(frozen=True, slots=True)
 class ContainerSetup:
-    """What every container of this runtime is started with."""
+    """Everything that all containers of this runtime are started with."""
 
-    places: RuntimePaths
+    paths: RuntimePaths
     options: ProcessOptions
     confinement: Confinement
     cgroups: Cgroups | None
     veths: VethNetwork | None
     notices: tuple[str, ...] = ()
-    """What the log of each container begins with."""
+    """The first lines of each container's log."""
 
 
 class AgentSockets(NamedTuple):
-    """The descriptors that the agent is handed, see `torpor.inside.agent`."""
+    """The descriptors that the agent inherits, see `torpor.inside.agent`."""
 
     bridge: int
     ports: int
@@ -65,11 +66,11 @@ class AgentSockets(NamedTuple):
 
 
 class Supervisor:
-    """One container from its start to its remains. `ended` is set when it ended by itself."""
+    """One container from start to clean-up. `ended` is set when it ends by itself."""
 
     def __init__(
         self,
-        equipment: ContainerSetup,
+        setup: ContainerSetup,
         container: Container,
         home: Path,
         programs: Path | None,
@@ -77,24 +78,24 @@ class Supervisor:
     ) -> None:
         self.container = container
         self.ended: ProgramExit | None = None
-        self._equipment = equipment
+        self._setup = setup
         self._on_change = on_change
         self._home = home
         self._programs = programs
         self._id = container.home.workspace_id
         self._name = short(self._id, 16)
-        self._directory = equipment.places.container(self._id)
-        self._program = equipment.places.program(self._id)
-        self._log = ContainerLog(equipment.places.log(self._id), equipment.options.log_bytes)
-        self._log_turn = asyncio.Lock()
+        self._directory = setup.paths.container(self._id)
+        self._program = setup.paths.program(self._id)
+        self._log = ContainerLog(setup.paths.log(self._id), setup.options.log_bytes)
+        self._log_lock = asyncio.Lock()
         self._spawned: SpawnedProcess | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._stopping = False
         self._agent: processes.ProcessIdentity | None = None
         self._paused: set[processes.ProcessIdentity] = set()
-        self._pausing = threading.Lock()
+        self._pause_lock = threading.Lock()
         self.was_ready = False
-        """At the last look at which no process of it was paused."""
+        """The result of the last probe while no process was paused."""
         self._gone = asyncio.Event()
         self.bridge = str(self._directory / "bridge")
         self.address = Address(unix_path=self.bridge)
@@ -105,7 +106,7 @@ class Supervisor:
     def is_running(self) -> bool:
         return self._spawned is not None and not self._gone.is_set()
 
-    # ── beginning ─────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── start ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def start(self) -> None:
         try:
@@ -118,7 +119,7 @@ class Supervisor:
             raise
 
     async def _start(self) -> None:
-        confinement = self._equipment.confinement
+        confinement = self._setup.confinement
         user = confinement.user_of(self._id)
         await asyncio.to_thread(self._prepare, user)
         port = PORT_INSIDE if confinement.network is not NetworkMode.SHARED else free_port()
@@ -129,31 +130,31 @@ class Supervisor:
             info, info_end = (opened.enter_context(os.fdopen(end, "rb", 0)) for end in os.pipe())
             sockets = AgentSockets(bridge.fileno(), ports.fileno(), control.fileno())
             spawned = self._spawned = SpawnedProcess(
-                join_cgroups_argv(self._doors(), self._argv(user, info_end.fileno())),
+                join_cgroups_argv(self._cgroup_files(), self._argv(user, info_end.fileno())),
                 environment={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", processes.MARK: self._mark},
                 pass_fds=(*sockets, info_end.fileno()),
             )
             info_end.close()
-            processes.record(self._equipment.places.records, self._name, spawned.pid)
+            processes.record(self._setup.paths.records, self._name, spawned.pid)
             self._tasks = [asyncio.ensure_future(self._keep_log(spawned)), asyncio.ensure_future(self._watch(spawned))]
-            if self._equipment.cgroups is None or not self._equipment.cgroups.has_weights:
+            if self._setup.cgroups is None or not self._setup.cgroups.has_weights:
                 self._tasks.append(asyncio.ensure_future(cpu_weight.make_nice(spawned, self._cpu_weight)))
             agent: int | None = spawned.pid
             if confinement.bubblewrap is not None:
                 agent = await read_agent_pid(info)
-                if confinement.network is NetworkMode.PASTA:  # the number is one of pasta's PID namespace
+                if confinement.network is NetworkMode.PASTA:  # the pid belongs to pasta's PID namespace
                     agent = await asyncio.to_thread(processes.first_of_namespace, spawned.pid, agent)
-                elif self._equipment.veths is not None:
-                    await self._equipment.veths.connect(self._id, agent)
+                elif self._setup.veths is not None:
+                    await self._setup.veths.connect(self._id, agent)
             self._agent = processes.identify(agent) if agent is not None else None
-            spawned.tell(self._orders(user, port, sockets).line())
-            self._tasks.append(asyncio.ensure_future(self._tell_when_ready()))
+            spawned.send_line(self._agent_options(user, port, sockets).line())
+            self._tasks.append(asyncio.ensure_future(self._report_ready()))
 
     def _prepare(self, user: int | None) -> None:
         self._remove_directories()
         make_run_directory(self._directory)
-        confinement = self._equipment.confinement
-        if confinement.bubblewrap is None:  # a sandbox has this folder in its own memory
+        confinement = self._setup.confinement
+        if confinement.bubblewrap is None:  # a sandbox has this directory as a tmpfs
             make_run_directory(self._program)
             if user is not None:
                 os.chown(self._program, user, user)
@@ -167,15 +168,15 @@ class Supervisor:
                 (etc / name).write_text(text)
                 (etc / name).chmod(0o644)
         self._log.begin()
-        for notice in self._equipment.notices:
+        for notice in self._setup.notices:
             self._log.write(f"torpor: {notice}\n".encode())
 
     def _remove_directories(self) -> None:
         for path in (self._directory, self._program):
             remove_tree(path)
 
-    def _doors(self) -> list[Path]:
-        cgroups = self._equipment.cgroups
+    def _cgroup_files(self) -> list[Path]:
+        cgroups = self._setup.cgroups
         return cgroups.make(self._name, self.container.limits, cpu_weight=self._cpu_weight) if cgroups else []
 
     @property
@@ -183,10 +184,10 @@ class Supervisor:
         return self.container.program.cpu_weight
 
     def _argv(self, user: int | None, info_fd: int) -> list[str]:
-        confinement, options = self._equipment.confinement, self._equipment.options
+        confinement, options = self._setup.confinement, self._setup.options
         if confinement.bubblewrap is None:
             return user_access.agent_argv("start.py")
-        room = sandbox.SandboxSpec(
+        spec = sandbox.SandboxSpec(
             home=self._home,
             etc=self._directory / "etc",
             programs=self._programs,
@@ -197,7 +198,7 @@ class Supervisor:
         )
         argv = sandbox.argv(
             confinement.bubblewrap,
-            room,
+            spec,
             [*sandbox.python_argv(), f"{sandbox.INSIDE}/start.py"],
             mark=self._mark,
             info_fd=info_fd,
@@ -207,8 +208,8 @@ class Supervisor:
         blocked, allowed = options.blocked_networks, options.allowed_networks
         return pasta.argv(argv, nameservers=confinement.nameservers, blocked=blocked, allowed=allowed)
 
-    def _orders(self, user: int | None, port: int, sockets: AgentSockets) -> AgentOptions:
-        program, confinement = self.container.program, self._equipment.confinement
+    def _agent_options(self, user: int | None, port: int, sockets: AgentSockets) -> AgentOptions:
+        program, confinement = self.container.program, self._setup.confinement
         alone = confinement.bubblewrap is not None
         known = Placeholders(
             python=str(sandbox.interpreter()),
@@ -243,8 +244,8 @@ class Supervisor:
         )
 
     def _resource_limits(self, *, alone: bool) -> dict[str, int]:
-        """Where no cgroup bounds the whole: each process, and the number of the user's processes."""
-        if self._equipment.cgroups is not None:
+        """Limits without a cgroup: the memory of each process, and the number of the user's processes."""
+        if self._setup.cgroups is not None:
             return {}
         limits = self.container.limits
         others = 0 if alone or os.getuid() == 0 else processes.count_of_user(os.getuid())
@@ -252,9 +253,9 @@ class Supervisor:
 
     @property
     def _mark(self) -> str:
-        return f"{self._equipment.places.run.name}/{self._name}"
+        return f"{self._setup.paths.run.name}/{self._name}"
 
-    # ── living ────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── while it runs ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _keep_log(self, spawned: SpawnedProcess) -> None:
         output = await spawned.output()
@@ -263,25 +264,23 @@ class Supervisor:
             await self.append_log(data)
 
     async def append_log(self, data: bytes) -> None:
-        async with self._log_turn:
+        async with self._log_lock:
             await asyncio.to_thread(self._log.write, data)
 
-    async def _tell_when_ready(self) -> None:
-        """Whoever waits for its port to answer need not look for that again and again."""
-        answers = agent_client.port_answers(
-            self.control, self._equipment.options.probe_s, waits_s=self._equipment.options.ready_s
-        )
+    async def _report_ready(self) -> None:
+        """Call `on_change` when the program's port answers, so that callers need not poll."""
+        answers = agent_client.port_answers(self.control, self._setup.options.probe_s, waits_s=self._setup.options.ready_s)
         if await answers and self.is_running:
             self._on_change(self._id)
 
     async def _watch(self, spawned: SpawnedProcess) -> None:
-        """When its first process ends, all of it ends; what it said last is kept."""
+        """When the first process ends, end all others, and keep the last lines of output."""
         code = await spawned.wait()
         try:
-            while not await self._end_tree():  # until it is really gone, the container is there
+            while not await self._end_tree():  # the container exists until its last process ends
                 await asyncio.sleep(KILL_AGAIN_S)
             await asyncio.wait(self._tasks[:1], timeout=1.0)
-            await self._tidy()
+            await self._clean_up()
         finally:
             if not self._stopping:
                 self.ended = ProgramExit(code, self._log.last_lines)
@@ -289,23 +288,43 @@ class Supervisor:
             self._on_change(self._id)
 
     def work(self) -> Work | None:
-        """What its processes have done so far; None when it does not run. Blocks: call it in a thread."""
-        spawned, cgroups = self._spawned, self._equipment.cgroups
-        if spawned is None or not self.is_running:
+        """The activity of its processes so far; None if it does not run. Blocks: call it in a thread."""
+        cgroups = self._setup.cgroups
+        if not self.is_running:
             return None
-        if cgroups is not None:
-            pids = cgroups.members(self._name)
-        elif self._equipment.confinement.bubblewrap is not None:
-            identity = processes.identify(spawned.pid)
-            pids = {one.pid for one in processes.tree(identity)} if identity is not None else set()
-        else:
-            pids = {one.pid for one in processes.find_marked(self._mark)}
-        cpu_s, foregrounds = cpu_and_foregrounds(pids)
+        cpu_s, foregrounds = cpu_and_foregrounds(self._pids())
         counted_s = cgroups.cpu_s(self._name) if cgroups is not None else None
         used_s = cpu_s if counted_s is None else counted_s
         return Work(self.container.program.template, used_s, foregrounds, self.is_paused)
 
-    # ── pausing ───────────────────────────────────────────────────────────────────────────────────────────────────────
+    def usage(self) -> Usage | None:
+        """Its CPU time and memory; None when it does not run. Blocks: call it in a thread."""
+        cgroups = self._setup.cgroups
+        if not self.is_running:
+            return None
+        cpu_s = cgroups.cpu_s(self._name) if cgroups is not None else None
+        memory_bytes = cgroups.memory_bytes(self._name) if cgroups is not None else None
+        if cpu_s is not None and memory_bytes is not None:
+            return Usage(cpu_s, memory_bytes)
+        pids = self._pids()
+        return Usage(
+            cpu_and_foregrounds(pids)[0] if cpu_s is None else cpu_s,
+            resident_bytes(pids) if memory_bytes is None else memory_bytes,
+        )
+
+    def _pids(self) -> set[int]:
+        """The processes of this container, seen from outside."""
+        spawned, cgroups = self._spawned, self._setup.cgroups
+        if spawned is None:
+            return set()
+        if cgroups is not None:
+            return cgroups.members(self._name)
+        if self._setup.confinement.bubblewrap is not None:
+            identity = processes.identify(spawned.pid)
+            return {one.pid for one in processes.tree(identity)} if identity is not None else set()
+        return {one.pid for one in processes.find_marked(self._mark)}
+
+    # ── pause and resume ──────────────────────────────────────────────────────────────────────────────────────────────
 
     @property
     def is_paused(self) -> bool:
@@ -317,38 +336,37 @@ class Supervisor:
 
     @property
     def agent(self) -> processes.ProcessIdentity | None:
-        """Its parents and itself are ours and are never paused: commands and the end of the workspace go through it."""
+        """The agent and its parents belong to Torpor and are never paused: commands and the stop go through the agent."""
         return self._agent if self.is_running else None
 
     def pause(self, pids: Iterable[int]) -> None:
-        """Stop these, parents first. Also one that was stopped before and then continued from inside. Blocks, but not for
-        long."""
+        """Suspend these processes, parents first, also one that was continued from inside. Blocks for a short time."""
         found = [known for pid in pids if (known := processes.identify(pid)) is not None]
-        with self._pausing:
+        with self._pause_lock:
             self._paused.update(one for one in sorted(found, key=lambda known: known.start_time) if processes.suspend(one))
 
-    def go_on(self) -> None:
-        """Continue what was paused, children first; nothing that others have stopped. Blocks, but not for long."""
-        with self._pausing:
+    def resume(self) -> None:
+        """Continue the processes that `pause` suspended, children first, and no others. Blocks for a short time."""
+        with self._pause_lock:
             for one in sorted(self._paused, key=lambda known: known.start_time, reverse=True):
                 processes.resume(one)
             self._paused.clear()
 
     def reopened(self, revision: int) -> None:
-        """Asked for again while it runs: it is the container of this revision now."""
+        """Note that a start with this revision was requested while it runs."""
         self.container = replace(self.container, revision=max(revision, self.container.revision))
 
-    # ── ending ────────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── stop ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def stop(self, grace_s: float) -> None:
-        """Ask, wait, kill. Repeating it is harmless, and so is cancelling it: the next call goes on."""
+        """Ask it to end, wait `grace_s`, then kill it. You can repeat or cancel it: the next call continues."""
         if self._spawned is None:
             return
         self._stopping = self._stopping or not self._gone.is_set()
         if not self._gone.is_set():
-            # What is paused could not end in good order.
-            self.go_on()
-            self._spawned.tell(f"stop {grace_s}\n".encode())
+            # A paused process could not end cleanly.
+            self.resume()
+            self._spawned.send_line(f"stop {grace_s}\n".encode())
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._gone.wait(), grace_s + 1.0)
         if not self._gone.is_set():
@@ -356,47 +374,47 @@ class Supervisor:
             try:
                 await asyncio.wait_for(self._gone.wait(), GONE_WITHIN_S)
             except TimeoutError as error:
-                raise Unavailable(f"processes of workspace {self._id} were killed and do not end") from error
+                raise Unavailable(f"processes of workspace {self._id} were killed but have not ended") from error
 
     async def kill(self) -> None:
         await self.stop(0.0)
 
     async def _end_tree(self) -> bool:
-        """Every process of the container, whatever it did to get away; whether none is left."""
-        equipment, spawned = self._equipment, self._spawned
+        """Kill every process of the container, also detached ones. Return whether none is left."""
+        setup, spawned = self._setup, self._spawned
         gone = True
         if spawned is not None and (identity := processes.identify(spawned.pid)) is not None and spawned.exit_code is None:
             gone = await asyncio.to_thread(processes.end_tree, identity)
-        if equipment.cgroups is not None:
-            gone &= await asyncio.to_thread(equipment.cgroups.end, self._name)
+        if setup.cgroups is not None:
+            gone &= await asyncio.to_thread(setup.cgroups.end, self._name)
         else:
             gone &= await asyncio.to_thread(processes.end_marked, self._mark)
         if not gone:
             log.warning("container_not_gone", workspace=self._id)
         return gone
 
-    async def _tidy(self) -> None:
+    async def _clean_up(self) -> None:
         if self._spawned is not None:
-            self._spawned.let_go()
-        if self._equipment.veths is not None:
-            await self._equipment.veths.disconnect(self._id)
+            self._spawned.close_pipes()
+        if self._setup.veths is not None:
+            await self._setup.veths.disconnect(self._id)
         await asyncio.to_thread(self._remove_directories)
-        processes.forget(self._equipment.places.records, self._name)
+        processes.forget(self._setup.paths.records, self._name)
 
     async def _remove_remains(self) -> None:
-        """Of a start that failed half-way."""
+        """Clean up after a start that failed."""
         self._stopping = True
         await self._end_tree()
         if self._tasks:
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._gone.wait(), GONE_WITHIN_S)
-            # One that does not end is left to the next sweep: what watches it must not strike its successor.
+            # The next sweep handles a process that does not end. The tasks must stop: they would affect the next container.
             for task in self._tasks:
                 task.cancel()
             if self._spawned is not None:
-                self._spawned.let_go()
+                self._spawned.close_pipes()
         else:
-            await self._tidy()
+            await self._clean_up()
 
 
 @contextlib.contextmanager
@@ -411,21 +429,21 @@ def listening(path: str) -> Iterator[socket.socket]:
 
 
 async def read_agent_pid(info: IO[bytes]) -> int:
-    """The process id of the agent, as bubblewrap tells it once the namespaces stand."""
+    """The process id of the agent, which bubblewrap writes after it has created the namespaces."""
     reader, transport = await pipes.reader(info)
     try:
-        told = await asyncio.wait_for(reader.readuntil(b"}"), BORN_WITHIN_S)
+        told = await asyncio.wait_for(reader.readuntil(b"}"), STARTED_WITHIN_S)
         return int(json.loads(told)["child-pid"])
     except asyncio.IncompleteReadError as error:
-        raise ToolFailed("bubblewrap ended before the container was there") from error
+        raise ToolFailed("bubblewrap ended before it started the container") from error
     except TimeoutError as error:
-        raise ToolFailed(f"bubblewrap did not start the container within {BORN_WITHIN_S:g} s") from error
+        raise ToolFailed(f"bubblewrap did not start the container within {STARTED_WITHIN_S:g} s") from error
     finally:
         transport.close()
 
 
 def free_port() -> int:
-    """Free just now; where the network is shared there is no better promise."""
+    """A port that is free now. In a shared network it cannot be reserved."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

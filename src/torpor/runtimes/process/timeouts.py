@@ -1,4 +1,4 @@
-"""How is something brought to its end though whoever waits for it is cancelled?"""
+"""Finish work even if the caller is cancelled."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -8,7 +8,7 @@ T = TypeVar("T")
 
 
 async def finish_despite_cancel(work: Awaitable[T], on_cancel: Callable[[], None] = lambda: None) -> T:
-    """Finish it though we are cancelled meanwhile; the cancellation is raised afterwards. `on_cancel` may cut it short."""
+    """Finish the work, then raise a cancellation that arrived meanwhile. `on_cancel` may shorten the work."""
     task = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None
     while not task.done():
@@ -23,6 +23,6 @@ async def finish_despite_cancel(work: Awaitable[T], on_cancel: Callable[[], None
             break
     if cancelled is not None:
         if not task.cancelled():
-            task.exception()  # looked at; the cancellation is what is told
+            task.exception()  # retrieved, but the cancellation is raised
         raise cancelled
     return task.result()

@@ -1,7 +1,7 @@
-"""Decide whether workspaces can run as users of their own where no sandbox shows them interpreter and home.
+"""Decide whether workspaces can run as separate users without a sandbox that shows them interpreter and home.
 
-Decided once at the start, by trying it as such a user: with everything where it lies, or, below folders that only root may
-enter, mounted for the workspace alone (`torpor.inside.closed_folders`). Where both fail, workspaces run as Torpor's user.
+It is decided once at the start, by a trial as such a user: with all files at their paths, or, for files below folders that only
+root can enter, mounted for the workspace (`torpor.inside.closed_folders`). If both fail, workspaces run as Torpor's user.
 """
 
 import contextlib
@@ -17,10 +17,10 @@ from torpor.runtimes.process.host_programs import TRIAL_S, ToolFailed, call
 from torpor.runtimes.process.launch import parent_death_argv
 from torpor.runtimes.process.paths import RuntimePaths
 
-# The current directory is the home; what Torpor brings along must be readable, too.
+# The current directory is the home; Torpor's files must be readable as well.
 LOOK = "import os, sys; os.listdir(); open(sys.argv[1]).close(); os.listdir(sys.argv[2])"
 
-# How a file system or a container without the right to change owners refuses: for good, not for the moment.
+# The permanent errors of a file system or a container that cannot change owners.
 NOT_ALLOWED = (errno.EPERM, errno.EINVAL)
 
 
@@ -36,14 +36,13 @@ def agent_argv(script: str) -> list[str]:
     return parent_death_argv(argv, no_new_privileges=True)
 
 
-async def refusal(places: RuntimePaths, *, within_s: float = TRIAL_S) -> str | None:
-    """Return why users of their own are impossible here; None when they work. Torpor must be root.
+async def refusal(paths: RuntimePaths, *, within_s: float = TRIAL_S) -> str | None:
+    """Return why separate users do not work; None if they work. Torpor must be root.
 
-    Raise ToolFailed or OSError when the trial did not take place: a full disk or a busy machine is no reason to run
-    workspaces as root.
+    Raise ToolFailed or OSError if the trial could not run: a full disk or a busy machine must not make workspaces run as root.
     """
     user = users.pick("", users.mapped_users())
-    with trial_home(nearest_existing(places.volumes)) as home:
+    with trial_home(nearest_existing(paths.volumes)) as home:
         try:
             os.chown(home, user, user)
         except OSError as error:
@@ -80,7 +79,7 @@ def trial(home: Path, user: int) -> AgentOptions:
 
 @contextlib.contextmanager
 def trial_home(folder: Path) -> Iterator[Path]:
-    """Make an empty home for as long as the trial takes."""
+    """Create an empty home for the trial."""
     home = Path(tempfile.mkdtemp(prefix=".trial-", dir=folder))
     try:
         yield home

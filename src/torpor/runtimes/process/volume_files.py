@@ -1,9 +1,9 @@
 """Read and write the small files beside a home: its marker, the revision it was opened with, the newest epoch.
 
-Until the home is whole, `half-made` lies there in place of the marker: by one rename the one becomes the other. Each of the
-others is read as its value, as `None` where there is no such file, or as `UnreadableFile`, whatever lies there: one damaged
-file concerns one workspace, and what it means is decided where it is used. Unavailable is raised only where this process could
-not read at all. Everything here blocks.
+Until the home is complete, the volume has the file `half-made` instead of a marker; a rename turns it into the marker. The
+other files are read as a value, as None if the file does not exist, or as `UnreadableFile`: one damaged file concerns only one
+workspace, and the caller decides what it means. Unavailable is raised only if this process lacks resources to read. Everything
+here blocks.
 """
 
 import contextlib
@@ -26,8 +26,8 @@ MARKER, OPENED, EPOCH = "marker.json", "opened.json", "epoch.json"
 HALF_MADE = "half-made"
 EPOCH_ASIDE = ".epoch.aside"
 
-OF_THIS_PROCESS = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
-"""What was to be read is as good as ever."""
+PROCESS_ERRORS = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
+"""Errors of this process, not of the file."""
 IS_MISSING = {errno.ENOENT, errno.ENOTDIR, errno.ELOOP}
 MOST_BYTES = 4096
 # The database stores epochs as 64-bit numbers, and the next one must fit, too.
@@ -36,7 +36,7 @@ MOST = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class UnreadableFile:
-    """The file (or folder) is there, but its content cannot be read or has no meaning."""
+    """A file or directory that exists but cannot be read or has invalid content."""
 
     path: Path
     why: str
@@ -58,7 +58,7 @@ def read_epoch(volume: Path) -> int | UnreadableFile | None:
 
 
 def is_half_made(volume: Path) -> bool:
-    """Whether it says so itself, or nothing lies in it. A volume that lost all of its small files is not half-made."""
+    """Whether the file `half-made` exists, or the volume is empty. A volume that lost its small files is not half-made."""
     try:
         names = set(os.listdir(volume))  # noqa: PTH208
     except OSError as error:
@@ -68,7 +68,7 @@ def is_half_made(volume: Path) -> bool:
 
 
 def directory_exists(path: Path) -> bool | UnreadableFile:
-    """Whether it is there; Illegible where that cannot be told."""
+    """Whether it exists; UnreadableFile if that cannot be determined."""
     try:
         return stat.S_ISDIR(path.stat().st_mode)
     except OSError as error:
@@ -76,7 +76,7 @@ def directory_exists(path: Path) -> bool | UnreadableFile:
 
 
 def is_empty_folder(path: Path) -> bool:
-    """False also where that cannot be told."""
+    """Also False if that cannot be determined."""
     try:
         with os.scandir(path) as entries:
             return next(entries, None) is None
@@ -104,18 +104,17 @@ def write_opened(volume: Path, revision: int) -> None:
 
 
 def write_epoch(volume: Path, epoch: int) -> None:
-    """Neither flushed nor required: a power failure ends every older controller together with this one."""
+    """Not flushed, and errors are ignored: a power failure also ends all older controllers."""
     with contextlib.suppress(OSError):
-        aside = volume / EPOCH_ASIDE
-        aside.write_text(json.dumps({"epoch": epoch}))
-        aside.replace(volume / EPOCH)
+        content = json.dumps({"epoch": epoch}).encode()
+        atomic_file.write(volume / EPOCH, content, partial=volume / EPOCH_ASIDE, sync=False)
 
 
 def _read(path: Path, parse: Callable[[Mapping[str, Any]], T]) -> T | UnreadableFile | None:
     try:
         facts = json.loads(_content(path))
         if not isinstance(facts, dict):
-            return UnreadableFile(path, "it holds no JSON object")
+            return UnreadableFile(path, "it is not a JSON object")
         return parse(facts)
     except (FileNotFoundError, NotADirectoryError):
         return None
@@ -128,14 +127,14 @@ def _read(path: Path, parse: Callable[[Mapping[str, Any]], T]) -> T | Unreadable
 
 
 def _unreadable(error: OSError, path: Path) -> UnreadableFile:
-    """The path, unless it was this process that lacked something."""
-    if error.errno in OF_THIS_PROCESS:
+    """Translate an error to UnreadableFile; raise Unavailable if the process lacks resources."""
+    if error.errno in PROCESS_ERRORS:
         raise Unavailable(f"cannot read {path} now: {error.strerror}") from error
     return UnreadableFile(path, error.strerror or str(error))
 
 
 def _content(path: Path) -> bytes:
-    # Without O_NONBLOCK a named pipe in its place would block for ever.
+    # Without O_NONBLOCK, opening a named pipe at this path would block.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         content = os.read(descriptor, MOST_BYTES + 1)
@@ -149,12 +148,12 @@ def _content(path: Path) -> bytes:
 def _number(facts: Mapping[str, Any], name: str) -> int:
     value = facts.get(name)
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < MOST:
-        raise ValueError(f"{name} is no number from 0 to {MOST - 1}")
+        raise ValueError(f"{name} is not a number from 0 to {MOST - 1}")
     return value
 
 
 def _text(facts: Mapping[str, Any], name: str) -> str:
     value = facts.get(name)
     if not isinstance(value, str):
-        raise ValueError(f"{name} is no text")  # noqa: TRY004 - content that has no meaning, like any other
+        raise ValueError(f"{name} is not a string")  # noqa: TRY004 - invalid content, as above
     return value

@@ -1,4 +1,4 @@
-"""Where do bytes lie on their way, so that memory is touched for the first time only once?"""
+"""Provide buffers that are reused, so that new memory is touched only once, and files that stay open for reading."""
 
 import mmap
 import os
@@ -14,24 +14,24 @@ from torpor.sort.kernels.batch import Bytes
 from torpor.sort.sizes import MIB
 
 HELD_OPEN = 128
-"""Files that are kept open for reading; beyond it, each is opened when it is read."""
+"""The number of files that are kept open for reading. Beyond it, a file is opened for each read."""
 
 
 LARGE = 4 * MIB
 
 
 def aligned(size: int) -> Bytes:
-    """Bytes that begin with a page, as writing past the page cache wants them."""
+    """Bytes that begin at a page, as direct I/O requires."""
     memory = mmap.mmap(-1, max(size, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if size >= LARGE:
-        # Large pages are touched, and found again, much faster; a kernel without them does without.
+        # Large pages are faster to touch and to look up. A kernel without them refuses, which does no harm.
         with suppress(OSError):
             memory.madvise(mmap.MADV_HUGEPAGE)
     return np.frombuffer(memory, dtype=np.uint8)
 
 
 class ReusableBuffer:
-    """Bytes that are used again and again; they grow when more is asked for, and what was in them is then lost."""
+    """Bytes that are used again and again. They grow when more is asked for, and then lose their content."""
 
     def __init__(self, size: int = 0) -> None:
         self._bytes = aligned(size)
@@ -43,7 +43,7 @@ class ReusableBuffer:
 
 
 class OpenFiles:
-    """Reads anywhere in many files, from any thread."""
+    """Read anywhere in many files, from any thread."""
 
     def __init__(self) -> None:
         self._held: dict[Path, int] = {}
@@ -57,7 +57,7 @@ class OpenFiles:
                 while view:
                     size = os.preadv(descriptor, [view], offset)
                     if not size:
-                        raise SortFailed(f"reading {path}: it ends at byte {offset}, before it should")
+                        raise SortFailed(f"reading {path}: it ends too early, at byte {offset}")
                     view, offset = view[size:], offset + size
             finally:
                 if not held:
@@ -66,14 +66,14 @@ class OpenFiles:
             raise to_sort_failed(error, path, "reading") from error
 
     def forget(self, path: Path) -> None:
-        """It is about to be removed, and another file may get its name. Nobody may be reading it."""
+        """Close the file before it is removed, because another file may get its name. No thread may be reading it."""
         with self._lock:
             descriptor = self._held.pop(path, None)
         if descriptor is not None:
             os.close(descriptor)
 
     def close(self) -> None:
-        """Nobody may be reading."""
+        """No thread may be reading."""
         with self._lock:
             for descriptor in self._held.values():
                 os.close(descriptor)

@@ -1,4 +1,4 @@
-"""What does everybody know who moves a worker's records?"""
+"""Hold what all steps that move a worker's records need."""
 
 import threading
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from torpor.sort.record import Format
 
 
 class StopRequested(Exception):
-    """Somebody has asked for an end; there is nothing wrong with the work."""
+    """The work was asked to stop; it did not fail."""
 
 
 def _ignore_progress(_: float) -> None:
@@ -35,12 +35,12 @@ class SortContext:
     memory: int
     threads: int
     proof: bool = True
-    """Whether records are hashed on their way."""
+    """Whether records are hashed."""
     sync: bool = True
-    """Whether output is on the disk before it counts."""
+    """Whether output is on the disk before it counts as written."""
     stop: threading.Event = field(default_factory=threading.Event)
     progress: Callable[[float], None] = _ignore_progress
-    """Takes how much of the present work is done, from 0 to 100; called from any thread."""
+    """Gets how much of the present work is done, from 0 to 100. Called from any thread."""
 
     @property
     def partitions(self) -> int:
@@ -56,15 +56,16 @@ class SortContext:
 
     @property
     def boundaries(self) -> str:
-        """The digest by which files made under other boundaries are told apart."""
+        """The digest that distinguishes files made under other boundaries."""
         return digest(self.cut.boundaries)
 
     @property
     def sync_scratch(self) -> bool:
-        """What has a checksum is looked through before it is used again, so a power cut cannot make it lie."""
+        """Whether scratch files are fsynced. Files with checksums are checked before they are used again, so they need no
+        fsync."""
         return self.sync and not self.proof
 
     def go_on(self) -> None:
-        """Looked at between blocks."""
+        """Raise if the work should stop. Called between blocks."""
         if self.stop.is_set():
             raise StopRequested("the work was stopped")

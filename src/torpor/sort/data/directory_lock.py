@@ -3,12 +3,12 @@
 By flock(2) on the directory itself, which the kernel ends with the process, whatever killed it.
 """
 
-import fcntl
 import os
 import time
 from pathlib import Path
 from types import TracebackType
 
+from torpor.file_lock import is_current, try_lock
 from torpor.sort.data.files import remove, to_sort_failed
 from torpor.sort.errors import SortRefused
 
@@ -62,24 +62,14 @@ def make_directory(directory: Path, what: str, mode: int) -> None:
         directory.mkdir(mode=mode, parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError) as error:
         raise SortRefused(
-            "bad_directory", f"the {what} directory {directory} cannot be made: there is a file in its place"
+            "bad_directory", f"the {what} directory {directory} cannot be created: there is a file in its place"
         ) from error
     except OSError as error:
-        raise SortRefused("bad_directory", f"the {what} directory {directory} cannot be made: {error.strerror}") from error
+        raise SortRefused("bad_directory", f"the {what} directory {directory} cannot be created: {error.strerror}") from error
 
 
 def _take(descriptor: int, directory: Path) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    # It may have been removed and made anew by others since it was opened; a lock on what is gone keeps nobody out.
-    try:
-        there = directory.stat()
-    except FileNotFoundError:
-        return False
-    here = os.fstat(descriptor)
-    return (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino)
+    return try_lock(descriptor) and is_current(descriptor, directory)
 
 
 def _holder(pid_file: Path) -> str:

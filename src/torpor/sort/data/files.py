@@ -1,11 +1,10 @@
-"""How does a file come to exist only when it is whole, and how is it recognised again?"""
+"""Write files that exist only when they are complete, and recognise them by their manifests."""
 
 import errno
 import hashlib
-import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -13,14 +12,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from torpor.sort.documents import from_plain, to_plain
+from torpor.atomic_file import replacing
+from torpor.sort.documents import decode, encode
 from torpor.sort.errors import SortFailed
 from torpor.sort.kernels.partition_boundaries import Boundary
 from torpor.sort.proof import Proof
 
 Data = bytes | bytearray | memoryview | NDArray[np.uint8]
 Extra = Mapping[str, int | str | list[int]]
-"""What else must be known of a file of one kind to use it again."""
+"""What else is needed to use a file of one kind again."""
 
 PARTIAL = ".partial"
 
@@ -33,7 +33,7 @@ MEANS = {
 
 
 def to_sort_failed(error: OSError, path: Path | str, doing: str) -> SortFailed:
-    """What a foreign error means, with the file and what was being done to it."""
+    """The meaning of an operating system error, with the file and the operation."""
     reason = MEANS.get(error.errno or 0) or error.strerror or str(error)
     return SortFailed(f"{doing} {os.fspath(path)}: {reason}")
 
@@ -46,30 +46,30 @@ class FileKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FileManifest:
-    """What a file that is whole says about itself; written after it, so that it never vouches for less."""
+    """The description of a complete file. It is written after the file, so that it never describes an incomplete one."""
 
     name: str
     job: str
     kind: FileKind
     boundaries: str
-    """Their digest: under other boundaries the same name holds other records."""
+    """The digest of the boundaries: under other boundaries the same name has other records."""
     proof: Proof
     """Of the file's records, which are all of its bytes."""
     extra: Extra = field(default_factory=dict)
 
 
 class AtomicWriter:
-    """A file under its temporary name. Errors of its own writing come as Broken; who writes to `descriptor` translates his."""
+    """A file under its temporary name. Its writes raise SortFailed; a caller that uses `descriptor` converts errors itself."""
 
     def __init__(self, descriptor: int, path: Path, doing: str) -> None:
         self.descriptor = descriptor
         self.path = path
         self.doing = doing
         self.size = 0
-        """What was written by `write`."""
+        """The bytes that `write` has written."""
 
     def write(self, data: Data) -> None:
-        """Appends all of it."""
+        """Append the data."""
         view = _bytes_of(data)
         self.size += len(view)
         with self.troubles():
@@ -77,7 +77,7 @@ class AtomicWriter:
                 view = view[os.write(self.descriptor, view) :]
 
     def write_at(self, data: Data, offset: int) -> None:
-        """For those who fill a file in any order, from several threads."""
+        """Write at an offset, in any order and from several threads."""
         view = _bytes_of(data)
         with self.troubles():
             while view:
@@ -102,54 +102,35 @@ def temporary(final: Path, attempt: int) -> Path:
 
 
 @contextmanager
-def writing(final: Path, attempt: int, *, sync: bool, doing: str = "writing") -> Iterator[AtomicWriter]:
+def atomic_file(final: Path, attempt: int, *, sync: bool, doing: str = "writing") -> Iterator[AtomicWriter]:
     """A file that gets its name when the block ends well, and leaves nothing when it does not.
 
     With `sync` it survives a power cut from then on.
     """
-    path = temporary(final, attempt)
+    callers: OSError | None = None
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+        with replacing(final, temporary(final, attempt), mode=0o666, sync=sync) as descriptor:
+            try:
+                yield AtomicWriter(descriptor, final, doing)
+            except OSError as error:
+                callers = error
+                raise
     except OSError as error:
+        if error is callers:
+            raise
         raise to_sort_failed(error, final, doing) from error
-    try:
-        try:
-            writer = AtomicWriter(descriptor, final, doing)
-            yield writer
-            with writer.troubles():
-                if sync:
-                    os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-        with writer.troubles():
-            path.rename(final)
-            if sync:
-                sync_directory(final.parent)
-    except BaseException:
-        # What was wrong first is what must be told.
-        with suppress(OSError):
-            path.unlink(missing_ok=True)
-        raise
-
-
-def sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def write_manifest(path: Path, manifest: FileManifest, attempt: int, *, sync: bool) -> None:
-    document = json.dumps(to_plain(manifest), sort_keys=True).encode()
-    with writing(path, attempt, sync=sync, doing="writing the manifest") as writer:
+    document = encode(manifest)
+    with atomic_file(path, attempt, sync=sync, doing="writing the manifest") as writer:
         writer.write(document + b"\n")
 
 
 def read_manifest(path: Path) -> FileManifest | None:
-    """None also for one that is torn or not ours: what nothing vouches for is made again."""
+    """None also for an incomplete or foreign manifest: a file without a valid manifest is made again."""
     try:
-        return from_plain(FileManifest, json.loads(path.read_bytes()))
+        return decode(FileManifest, path.read_bytes())
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -159,7 +140,7 @@ def read_manifest(path: Path) -> FileManifest | None:
 
 
 def is_whole(path: Path, manifest: FileManifest) -> bool:
-    """Is this the file that the manifest vouches for, by name and size? What it holds, only its records can prove."""
+    """Whether the file has the name and size in the manifest. Only a proof of its records can confirm the content."""
     try:
         return path.is_file() and path.stat().st_size == manifest.proof.size and path.name == manifest.name
     except FileNotFoundError:
@@ -169,7 +150,7 @@ def is_whole(path: Path, manifest: FileManifest) -> bool:
 
 
 def remove(path: Path) -> None:
-    """No such file any more, whether or not there was one."""
+    """Remove the file if it exists."""
     try:
         path.unlink(missing_ok=True)
     except NotADirectoryError:
@@ -179,10 +160,10 @@ def remove(path: Path) -> None:
 
 
 def digest(boundaries: Iterable[Boundary]) -> str:
-    """The fingerprint of boundaries: equal for equal ones and for no others."""
+    """The fingerprint of boundaries: equal only for equal boundaries."""
     found = hashlib.sha256(b"torpor sort boundaries 1\n")
     for boundary in boundaries:
-        # The key's length is in front, so that no byte can belong to either of two neighbours.
+        # The length of the key comes first, so that the bytes of two neighbours cannot be confused.
         found.update(b"%d %d %d\n" % (len(boundary.key), boundary.worker, boundary.position))
         found.update(boundary.key)
     return found.hexdigest()

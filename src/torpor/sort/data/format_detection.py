@@ -1,4 +1,4 @@
-"""Which format does the input have, if the user does not say it?"""
+"""Detect the format of the input when the user does not give it."""
 
 import codecs
 from collections.abc import Sequence
@@ -10,22 +10,22 @@ from torpor.sort.record import GENSORT, Format, Lines
 from torpor.sort.sizes import KIB
 
 EXAMINED = 64 * KIB
-"""Of each file."""
+"""The bytes that are examined of each file."""
 
 
 def detect(paths: Sequence[Path]) -> Format:
-    """Lines if every file begins as text, gensort if none does; refused where both are possible. Empty files are text."""
+    """Lines if every file begins as text, gensort if none does. Refused if both are possible. Empty files count as text."""
     return examine(paths) or Lines()
 
 
 def format_message(form: Format) -> str:
-    """What was chosen, for people who did not choose it."""
+    """The message for a user who did not choose the format."""
     kind = "UTF-8 text" if isinstance(form, Lines) else "not UTF-8 text"
     return f"format: {form}, because the input is {kind} (--format chooses another)"
 
 
 def examine(paths: Sequence[Path]) -> Format | None:
-    """The same; None if every file is empty."""
+    """As `detect`, but None if every file is empty."""
     text: list[str] = []
     binary: list[str] = []
     may_be_records = True
@@ -38,14 +38,14 @@ def examine(paths: Sequence[Path]) -> Format | None:
         else:
             binary.append(file)
     if text and binary:
-        raise _unclear(f"the input {text[0]} is text, and {binary[0]} is not")
+        raise _unclear(f"the input {text[0]} is text, but {binary[0]} is not")
     if text and may_be_records:
         raise _unclear(f"every line of the input {text[0]} has exactly {GENSORT.length} bytes, as records of gensort have")
     return GENSORT if binary else Lines() if text else None
 
 
 def is_text(beginning: bytes) -> bool:
-    """UTF-8 without NUL; where there is more of the file, its last character may be cut."""
+    """Whether the bytes are UTF-8 without NUL. If the file is longer, its last character may be cut."""
     try:
         codecs.getincrementaldecoder("utf-8")().decode(beginning, final=len(beginning) < EXAMINED)
     except UnicodeDecodeError:
@@ -54,7 +54,7 @@ def is_text(beginning: bytes) -> bool:
 
 
 def has_record_lines(beginning: bytes) -> bool:
-    """Whether every line has the length of a record, its newline included; where there is more of the file, the last is cut."""
+    """Whether every line has the length of a record, newline included. If the file is longer, its last line is cut."""
     *lines, last = beginning.split(b"\n")
     if any(len(line) + 1 != GENSORT.length for line in lines):
         return False

@@ -1,15 +1,16 @@
-"""How does a file of the public benchmark's records come to be?"""
+"""Generate files with the records of the public benchmark."""
 
 import os
 import secrets
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from torpor.atomic_file import replacing
 from torpor.sort.data.files import PARTIAL, AtomicWriter, to_sort_failed
 from torpor.sort.data.thread_pool import default_threads, parallel_map
 from torpor.sort.errors import SortRefused
@@ -20,7 +21,7 @@ RECORDS_AT_ONCE = 2 * SPAN
 
 @dataclass(frozen=True, slots=True)
 class GeneratedFile:
-    """What the file holds."""
+    """The size of a generated file."""
 
     records: int
     size: int
@@ -28,7 +29,7 @@ class GeneratedFile:
 
 
 class _GenerateBuffers(threading.local):
-    """What one thread uses for one block after the other."""
+    """The buffers of one thread, used for one block after the other."""
 
     def __init__(self) -> None:
         self.records = np.empty(RECORDS_AT_ONCE * LENGTH, np.uint8)
@@ -44,7 +45,7 @@ def generate(
     threads: int | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> GeneratedFile:
-    """Write the records first, first + 1, ...; `progress` hears how many more bytes were written, one call at a time."""
+    """Write the records first, first + 1, ... `progress` gets how many more bytes were written; calls do not overlap."""
     _check(records, path, first)
     fill = ascii_records if ascii else binary_records
     workspace = _GenerateBuffers()
@@ -54,7 +55,7 @@ def generate(
         def make(begin: int) -> None:
             block = workspace.records[: min(RECORDS_AT_ONCE, records - begin) * LENGTH]
             fill(first + begin, block, skew=skew)
-            # The kernel lets one write to a file at a time, and whoever waits for that in the kernel turns round and round.
+            # The kernel allows one write to a file at a time, and threads that wait for it in the kernel spin.
             with turn:
                 writer.write_at(block, begin * LENGTH)
             if progress is not None:
@@ -76,18 +77,11 @@ def _check(records: int, path: Path, first: int) -> None:
 
 @contextmanager
 def _whole_or_nothing(path: Path) -> Iterator[AtomicWriter]:
-    """Written aside under a name that nobody else has, and renamed at the end. Not synced: it can be made again."""
+    """A file under a unique temporary name, renamed at the end. Not synced: it can be generated again."""
     aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}{PARTIAL}")
     try:
-        descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
-        try:
+        with replacing(path, aside, mode=0o666, sync=False) as descriptor:
             yield AtomicWriter(descriptor, path, "generating")
-        finally:
-            os.close(descriptor)
-        _check(0, path, 0)  # Making it took a while.
-        aside.rename(path)
+            _check(0, path, 0)  # Generating took a while.
     except OSError as error:
         raise to_sort_failed(error, path, "generating") from error
-    finally:
-        with suppress(OSError):
-            aside.unlink()

@@ -1,7 +1,7 @@
-"""What does a worker read: which files, in which order, cut where?
+"""Find the input files of a worker, cut them into ranges and chunks, and read them.
 
-A position is a byte offset in all segments laid end to end. A line that lacks its newline at the end of its file gets
-one, and positions and sizes count it.
+A position is a byte offset in all segments laid end to end. A line without a newline at the end of its file gets one, and
+positions and sizes include it.
 """
 # ruff: noqa: A002 - format is the product's word for it
 
@@ -27,15 +27,15 @@ from torpor.sort.record import Fixed, Format, Lines
 from torpor.sort.sizes import KIB, MIB
 
 MAX_LINE = 16 * MIB
-"""With its newline. Each thread holds a whole line several times, whatever `--memory` says."""
+"""Including its newline. Each thread holds a whole line several times, regardless of `--memory`."""
 MEASURED = 256 * MIB
-"""How far a line that is too long is measured for its error, in each direction: a file may be one line of any size."""
+"""How far a line that is too long is measured for the error message, in each direction: a file can be one line of any size."""
 MAX_SAMPLED_KEY = 1 * KIB
-"""A boundary need not be a key that exists, so it need not be longer than what tells keys apart."""
+"""A boundary need not be an existing key, so it need not be longer than what distinguishes keys."""
 HELD_OPEN = 16
-"""Files that a reader keeps open; beyond it, only those that are being read just now."""
+"""The number of files that a reader keeps open. Beyond it, only files that are being read are open."""
 FIRST_WINDOW, LARGEST_WINDOW = 4 * KIB, 1 * MIB
-"""How much is read at once to find the end of a line: first, and at most when that is not enough."""
+"""How much is read at once to find the end of a line: first, and at most."""
 NEWLINE = b"\n"
 
 
@@ -43,12 +43,12 @@ NEWLINE = b"\n"
 
 
 def find(paths: Sequence[Path], format: Format) -> Inputs:
-    """Files, and directories with all below them but what is hidden; a directory without files is no records."""
+    """The files, and the files below directories except hidden ones. A directory without files has no records."""
     return Inputs(tuple(_segment(file, format) for path in paths for file in _files(path)))
 
 
 def file_heads(paths: Sequence[Path], size: int) -> Iterator[tuple[str, bytes]]:
-    """Each file with its first bytes; what is not a file is left to `find` to refuse."""
+    """Each file with its first bytes. `find` refuses what is not a file."""
     for path in paths:
         for file in _files(path):
             # Opening a pipe would wait for its writer.
@@ -75,7 +75,7 @@ def _files(path: Path) -> list[str]:
                 unread.append(entry.path)
             else:
                 found.append(entry.path)
-    # All have the same beginning, so this is the order of their relative paths.
+    # All paths have the same beginning, so this is the order of their relative paths.
     return sorted(found, key=os.fsencode)
 
 
@@ -103,14 +103,14 @@ def _refused(error: OSError, path: str, what: str) -> SortRefused:
 def _segment(path: str, format: Format) -> Segment:
     facts = _stat(path)
     if stat.S_ISDIR(facts.st_mode):
-        # Followed, it could lead back to where it lies; left out, its records would be missing without a word.
+        # Following the link could lead to a loop, and leaving it out would lose its records without a message.
         raise SortRefused(
             "special_input", f"the input {path} is a link to a directory; give that directory as an input of its own"
         )
     if not stat.S_ISREG(facts.st_mode):
         raise SortRefused("special_input", f"the input {path} is neither a file nor a directory, and only these can be sorted")
     try:
-        # Only opening tells whether it can be read.
+        # Only opening a file shows whether it can be read.
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             last = os.pread(descriptor, 1, facts.st_size - 1) if facts.st_size else NEWLINE
@@ -134,12 +134,12 @@ def _segment(path: str, format: Format) -> Segment:
 
 
 def check_unchanged(inputs: Inputs) -> None:
-    """Broken if a file is not what it was when it was found."""
+    """SortFailed if a file has changed since it was found."""
     for path, segment in {segment.path: segment for segment in inputs.segments}.items():
         try:
             facts = Path(path).stat()
         except OSError as error:
-            raise to_sort_failed(error, path, "looking again at the input file") from error
+            raise to_sort_failed(error, path, "checking the input file") from error
         _compare(segment, facts)
 
 
@@ -152,7 +152,7 @@ def _compare(segment: Segment, facts: os.stat_result) -> None:
         raise SortFailed(f"the input file {segment.path} was changed during the sort: it was written again")
 
 
-# ---- what is read
+# ---- reading
 
 
 @dataclass(slots=True)
@@ -162,7 +162,7 @@ class _OpenInput:
 
 
 class InputReader:
-    """Reads anywhere in the inputs, from any thread. A file that fails, ends early or was changed is Broken, by name."""
+    """Read anywhere in the inputs, from any thread. SortFailed names a file that fails, ends early or was changed."""
 
     def __init__(self, inputs: Inputs, format: Format) -> None:
         self.inputs = inputs
@@ -177,7 +177,7 @@ class InputReader:
         self.close()
 
     def read(self, chunk: Chunk, out: memoryview) -> int:
-        """Fills `out`, which may be larger, with the chunk; gives the chunk's size."""
+        """Fill `out`, which may be larger, with the chunk. Returns the size of the chunk."""
         segment = self.inputs.segments[chunk.segment]
         size = min(chunk.size, segment.end - chunk.start)
         self._fill(segment, chunk.start, out[:size])
@@ -191,7 +191,7 @@ class InputReader:
         return bytes(found)
 
     def close(self) -> None:
-        """Nobody may be reading."""
+        """No thread may be reading."""
         with self._lock:
             for held in self._held.values():
                 os.close(held.descriptor)
@@ -206,7 +206,7 @@ class InputReader:
                     raise to_sort_failed(error, segment.path, "reading the input file") from error
                 if not size:
                     raise SortFailed(
-                        f"the input file {segment.path} ends at byte {start}, and had {segment.size} when it was found"
+                        f"the input file {segment.path} ends at byte {start}, but had {segment.size} bytes when it was found"
                     )
                 out, start = out[size:], start + size
 
@@ -264,7 +264,7 @@ def _newline_before(reader: InputReader, segment: Segment, start: int, stop: int
 
 
 def _behind_line(reader: InputReader, segment: Segment, begin: int, searched: int) -> int:
-    """Where the line ends that was begun at or before `begin` and has no newline before `searched`; an added one counts."""
+    """The end of the line that begins at or before `begin` and has no newline before `searched`; an added newline counts."""
     limit = begin + MAX_LINE
     found = _newline_from(reader, segment, searched, min(segment.end, limit))
     if found is not None:
@@ -284,16 +284,16 @@ def _too_long(reader: InputReader, segment: Segment, begin: int, searched: int) 
     is_measured = (before is not None or low == segment.start) and (behind is not None or high == segment.end)
     size = f"{'' if is_measured else 'more than '}{stop - start}"
     return SortFailed(
-        f"the input file {segment.path} has a line of {size} bytes at byte {start}, and a line may have at most {MAX_LINE}, "
+        f"the input file {segment.path} has a line of {size} bytes at byte {start}; a line may have at most {MAX_LINE}, "
         "newline included; shorten or remove it, or choose --format fixed for records without newlines"
     )
 
 
-# ---- cut where
+# ---- cutting
 
 
 def cut(inputs: Inputs, format: Format, workers: int) -> tuple[Inputs, ...]:
-    """Contiguous ranges of about as many bytes each, of whole records, for so many workers."""
+    """Divide the inputs among the workers: contiguous ranges of whole records, each with about the same number of bytes."""
     size, bases = inputs.size, inputs.bases
     with InputReader(inputs, format) as reader:
         cuts = [0]
@@ -318,7 +318,7 @@ def _aligned(reader: InputReader, bases: Sequence[int], position: int, size: int
         case Lines():
             if position == base:
                 return position
-            # Just behind a newline is a good place already, so the byte before is looked at, too.
+            # The byte after a newline is a valid place, so the search begins one byte earlier.
             offset = segment.start + position - base - 1
             return base + _behind_line(reader, segment, offset, offset) - segment.start
         case _:
@@ -338,11 +338,11 @@ def _within(inputs: Inputs, bases: Sequence[int], low: int, high: int, *, last: 
                 segment.added if end == base + segment.length else 0,
             )
         elif not segment.length and (low <= base < high or (last and base == high)):
-            yield segment  # So that somebody notices if it does not stay empty.
+            yield segment  # A reader checks that it stays empty.
 
 
 def chunks(inputs: Inputs, format: Format, chunk_bytes: int) -> list[Chunk]:
-    """Each of at most so many bytes, or of one record that is longer."""
+    """Chunks of at most so many bytes, or of one record that is longer."""
     found: list[Chunk] = []
     with InputReader(inputs, format) as reader:
         for index, (segment, base) in enumerate(zip(inputs.segments, inputs.bases, strict=True)):
@@ -368,11 +368,11 @@ def _pieces(reader: InputReader, segment: Segment, chunk_bytes: int) -> Iterator
         start = stop
 
 
-# ---- a sample of the keys
+# ---- samples of the keys
 
 
 def sample(inputs: Inputs, format: Format, count: int, seed: int) -> list[tuple[bytes, int]]:
-    """About so many keys with their positions, the same ones for the same arguments; every byte is as likely to be hit."""
+    """About `count` keys with their positions; the same ones for the same arguments. Every byte is equally likely to be hit."""
     bases = inputs.bases
     with InputReader(inputs, format) as reader:
         match format:
@@ -395,10 +395,10 @@ def _record_at(reader: InputReader, format: Fixed, bases: Sequence[int], positio
 def _lines_behind(
     reader: InputReader, format: Lines, bases: Sequence[int], ascending: Sequence[int]
 ) -> Iterator[tuple[bytes, int]]:
-    """The line that begins behind each of these positions; behind a segment's last line comes its first."""
+    """The line that begins after each of these positions. After a segment's last line comes its first."""
     until, found = 0, (b"", 0)
     for position in ascending:
-        # Many positions lie in one long line: what is found for the first serves the others, so no byte is read twice.
+        # Many positions can be in one long line. The result for the first is used for the others, so no byte is read twice.
         if position >= until:
             index = bisect_right(bases, position) - 1
             segment, base = reader.inputs.segments[index], bases[index]

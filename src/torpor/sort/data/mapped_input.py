@@ -1,7 +1,7 @@
-"""How do several files lie in memory as one array of records?
+"""Map several files into memory as one array of records.
 
-Each file is laid over a stretch of one reserved range of addresses, at a place where a record may begin. So a record of any
-file has one row number, and a gather from all files is a gather from one array; the rows in between belong to nobody.
+Each file is mapped into one reserved range of addresses, at a place where a record may begin. So a record of any file has one
+row number, and a gather from all files is a gather from one array. The rows between the files are not used.
 """
 
 import ctypes
@@ -22,14 +22,14 @@ PAGE = mmap.ALLOCATIONGRANULARITY
 MAP_FIXED = 0x10
 MAP_NORESERVE = 0x4000
 
-# Python's own mmap cannot be told where to.
+# Python's mmap does not take an address.
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.restype = ctypes.c_void_p
 _libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
 
 
 class MappedInput:
-    """A file that is cut short while it is mapped ends the process by a signal; its successor says what happened."""
+    """If a file is truncated while it is mapped, a signal ends the process. The next process reports what happened."""
 
     def __init__(self, segments: Sequence[Segment], format: Fixed) -> None:  # noqa: A002 - the product's word for it
         # Both a page and a record begin at each multiple of this.

@@ -1,4 +1,4 @@
-"""How is a worker's memory shared out?"""
+"""Divide a worker's memory between its buffers."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from torpor.sort.record import Fixed, Format
 from torpor.sort.sizes import BLOCK, KIB, MIB, chunk_bytes, partition_bytes
 
 STRIPE_CHUNKS = 8
-"""Chunks in one run file: what is lost at most, for each thread, when a worker is killed."""
+"""The number of chunks in one run file: the most that each thread loses when a worker is killed."""
 MAPPED_FILES = 64
 LARGEST_ARENA = 128 * MIB
 SMALLEST_ARENA = 256 * KIB
@@ -16,10 +16,10 @@ LARGEST_FLUSH = 8 * MIB
 
 @dataclass(frozen=True, slots=True)
 class MemoryBudget:
-    """In bytes, but for the threads."""
+    """All fields but the threads are in bytes."""
 
     lazily: bool
-    """The inputs stay mapped, and a run is only the order of its records: each is copied once, when it is needed."""
+    """The inputs stay mapped, and a run is only the order of its records. Each record is copied once, when it is needed."""
     chunk: int
     sweep_threads: int
     merge_threads: int
@@ -28,17 +28,17 @@ class MemoryBudget:
     block: int
     """What is gathered at once; it stays in the cache."""
     flush: int
-    """What is written at once past the page cache; each thread has two of them."""
+    """What is written at once with direct I/O. Each thread has two such buffers."""
     received: int
     """For received parts that are kept in memory."""
 
 
 def memory_budget(memory: int, threads: int, format: Format, inputs: Inputs, workers: int) -> MemoryBudget:  # noqa: A002
     lazily = _fits(memory, format, inputs, workers)
-    # Where lines and their keys begin and end weighs about as much as the lines themselves.
+    # The offsets of lines and keys take about as much memory as the lines themselves.
     weight = 1 if isinstance(format, Fixed) else 2
     chunk = chunk_bytes(memory) // weight
-    # One third is for keys and orders; a chunk is held raw and gathered.
+    # One third is for keys and orders. A chunk is held twice: raw and gathered.
     sweep_threads = _clamp(memory // (4 * weight * chunk), threads)
     received = 0 if workers == 1 else memory // 4
     if lazily:
@@ -53,10 +53,8 @@ def memory_budget(memory: int, threads: int, format: Format, inputs: Inputs, wor
 
 
 def _fits(memory: int, format: Format, inputs: Inputs, workers: int) -> bool:  # noqa: A002
-    """Mapped inputs are the page cache's, not ours; but if they do not fit, each record is read from the disk one by one.
-
-    Lines are never kept so: their places alone would weigh about as much as they do.
-    """
+    """Whether the inputs fit. Mapped inputs are in the page cache, not in our memory, but if they do not fit, each record is
+    read from the disk by itself. Lines are never mapped: their offsets alone take about as much memory."""
     if not isinstance(format, Fixed) or len(inputs.segments) > MAPPED_FILES:
         return False
     keys = inputs.size // format.length * 8

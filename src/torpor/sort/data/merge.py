@@ -1,4 +1,4 @@
-"""How do runs and received parts become the output files?"""
+"""Merge runs and received parts into the output files."""
 
 import threading
 import time
@@ -35,7 +35,7 @@ Declared = Mapping[int, Sequence[Proof]]
 
 
 def merge(context: SortContext, runs: Runs, parts: PartStore, declared: Declared) -> MergeReport:
-    """All own partitions; those that an earlier attempt has written whole are kept."""
+    """Merge all own partitions. Complete outputs of an earlier attempt are kept."""
     began = time.monotonic()
     merger = Merger(context, runs, parts, declared)
     try:
@@ -47,7 +47,7 @@ def merge(context: SortContext, runs: Runs, parts: PartStore, declared: Declared
 
 
 class _MergeBuffers:
-    """What one thread uses for one partition after the other."""
+    """The buffers of one thread, used for one partition after the other."""
 
     def __init__(self, budget: MemoryBudget) -> None:
         self.arena = ReusableBuffer()
@@ -56,7 +56,7 @@ class _MergeBuffers:
 
 
 class _OutputSummary:
-    """What has gone into an output file so far. Of long keys only their beginnings, which are in the same order."""
+    """The proof and the outer keys of an output file so far. Long keys are cut; the beginnings are in the same order."""
 
     def __init__(self) -> None:
         self.proof = Proof()
@@ -72,7 +72,7 @@ class _OutputSummary:
 
 
 class Merger:
-    """Merges single partitions, each as soon as all its parts are whole, from any thread."""
+    """Merge single partitions, from any thread, as soon as all parts of a partition are complete."""
 
     def __init__(self, context: SortContext, runs: Runs, parts: PartStore, declared: Declared) -> None:
         self._context = context
@@ -86,7 +86,7 @@ class Merger:
         self._done = 0
 
     def merge_partition(self, partition: int) -> OutputFile:
-        """Writes the partition's output, under its final name once it is whole and proven."""
+        """Write the partition's output. It gets its final name when it is complete and proven."""
         expected = total(self._declared[partition])
         kept = self._kept(partition, expected)
         if kept is not None:
@@ -100,11 +100,11 @@ class Merger:
             with workspace.sink.to(path, self._context.attempt, sync=self._context.sync):
                 self._write(partition, expected, workspace, written)
                 if written.proof != expected:
-                    raise SortFailed(f"partition {partition} should have {expected}, and {written.proof} was merged")
+                    raise SortFailed(f"partition {partition} should have {expected}, but {written.proof} was merged")
         finally:
             self._give_back(workspace)
         output = OutputFile(partition, expected, written.first_key, written.last_key)
-        # The file is on the disk already. If this is lost in a power cut, the file is made again.
+        # The file is on the disk already. If the manifest is lost in a power cut, the file is made again.
         extra = {"first_key": output.first_key.hex(), "last_key": output.last_key.hex()}
         write_file_manifest(self._context, path, FileKind.OUTPUT, expected, extra, sync=False)
         return output
@@ -131,14 +131,12 @@ class Merger:
             self._through_arena(pieces, stretches, workspace, written)
 
     def _most(self, expected: Proof) -> int:
-        """Bytes that are sorted at once: with what is known of each record they fit, and their rows can be counted.
-
-        What is known of a short record weighs more than the record itself.
-        """
+        """The bytes that are sorted at once, so that they fit together with their keys and their rows can be counted. The keys
+        and places of a short record take more memory than the record."""
         each = max(1, expected.size // max(1, expected.records))
         is_fixed = isinstance(self._context.format, Fixed)
         beside, share = (BESIDE_FIXED, 5) if is_fixed else (BESIDE_LINE, 10)
-        # The arena is three fifths of a thread's share; of lines three tenths.
+        # The arena is three fifths of a thread's share; for lines it is three tenths.
         fits = max(SMALLEST_ARENA, self._budget.arena * share // 3 * each // (each + beside))
         most = min(self._budget.arena, fits)
         shortest = self._context.format.length if isinstance(self._context.format, Fixed) else 1
@@ -154,7 +152,7 @@ class Merger:
     def _through_arena(
         self, pieces: Sequence[Piece], stretches: Stretches, workspace: _MergeBuffers, written: _OutputSummary
     ) -> None:
-        """Read together, in the order of senders and chunks, and sorted stably."""
+        """Read the stretches in the order of senders and chunks, and sort them stably."""
         arena = workspace.arena.of(sum(end - start for start, end in stretches))
         filled = 0
         for piece, (start, end) in zip(pieces, stretches, strict=True):
@@ -166,7 +164,7 @@ class Merger:
         self._put(batch, sort_order(batch), workspace, written)
 
     def _put(self, batch: Batch, order: Rows, workspace: _MergeBuffers, written: _OutputSummary) -> None:
-        """Gathers and writes the batch's records in this order, block by block."""
+        """Gather and write the batch's records in this order, block by block."""
         written.saw(batch, order)
         begin = 0
         for end, size in self._blocks(batch, order, workspace.sink.block):
@@ -179,7 +177,7 @@ class Merger:
             begin = end
 
     def _blocks(self, batch: Batch, order: Rows, block: int) -> list[tuple[int, int]]:
-        """Where each block ends in the order, and its bytes."""
+        """The end of each block in the order, and its bytes."""
         if isinstance(self._context.format, Fixed):
             length = self._context.format.length
             step = max(1, block // length)
@@ -194,10 +192,10 @@ class Merger:
             done = int(reached[begin - 1])
         return found
 
-    # ---- what was kept
+    # ---- kept outputs
 
     def _kept(self, partition: int, expected: Proof) -> OutputFile | None:
-        """The output of an earlier attempt, if it is whole and what is declared now."""
+        """The output of an earlier attempt, if it is complete and matches what is declared now."""
         path = self._context.place.output_file(partition)
         match read_valid_manifest(self._context, path, FileKind.OUTPUT):
             case FileManifest(proof=proof, extra={"first_key": str(first), "last_key": str(last)}) if proof == expected:
@@ -205,7 +203,7 @@ class Merger:
             case _:
                 return None
 
-    # ---- below
+    # ---- helpers
 
     def _borrow(self) -> _MergeBuffers:
         with self._lock:

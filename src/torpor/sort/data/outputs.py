@@ -1,4 +1,4 @@
-"""How does a sorted partition reach the disk?"""
+"""Write a sorted partition to the disk."""
 
 import fcntl
 import os
@@ -8,24 +8,24 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from torpor.sort.data.buffers import aligned
-from torpor.sort.data.files import AtomicWriter, writing
+from torpor.sort.data.files import AtomicWriter, atomic_file
 from torpor.sort.kernels.batch import Bytes
 
 PAGE = 4096
 
 
 class OutputWriter:
-    """Takes one file after the other, each in blocks that the caller lays into `room`.
+    """Write one file after the other, each in blocks that the caller puts into `room`.
 
-    Where a file must be on the disk before it counts, it goes there past the page cache: to copy it there first, and to wait
-    until the kernel has written it, takes several times as long. While one buffer is written, the caller fills the other.
+    A file that must be on the disk before it counts is written with direct I/O: copying it to the page cache and waiting until
+    the kernel has written it takes several times as long. While one buffer is written, the caller fills the other.
     """
 
     def __init__(self, block: int, flush: int) -> None:
         self.block = block
-        """What the caller may best lay at once: it stays in the cache."""
+        """The best size of a block: it stays in the cache."""
         self._flush = max(flush, PAGE)
-        """What is written at once past the page cache: for a disk, more at once is better."""
+        """What is written at once with direct I/O. For a disk, more at once is better."""
         self._buffers = [aligned(0), aligned(0)]
         self._behind: ThreadPoolExecutor | None = None
         self._pending: Future[None] | None = None
@@ -34,25 +34,25 @@ class OutputWriter:
         self._filled = 0
         """Bytes in the first buffer that are not written yet."""
         self._offset = 0
-        """Where they go in the file."""
+        """Their offset in the file."""
 
     @contextmanager
     def to(self, final: Path, attempt: int, *, sync: bool) -> Iterator[None]:
-        """What is taken within goes into this file, which gets its name at the end."""
-        with writing(final, attempt, sync=sync, doing="writing the output") as writer:
+        """Write the blocks that are taken within the `with` block to this file, which gets its name at the end."""
+        with atomic_file(final, attempt, sync=sync, doing="writing the output") as writer:
             self._writer, self._filled, self._offset = writer, 0, 0
             self._direct = sync and _past_the_page_cache(writer.descriptor, on=True)
             try:
                 yield
                 self._finish(writer)
             finally:
-                # Whatever went wrong, nobody may lay anything over what is still being written.
+                # After an error, too, a buffer that is still being written must not be filled again.
                 if self._pending is not None:
                     self._pending.exception()
                 self._pending = self._writer = None
 
     def room(self, size: int) -> Bytes:
-        """Where the next so many bytes are to be laid."""
+        """The place for the next `size` bytes."""
         buffer = self._buffers[0]
         if len(buffer) < self._filled + size:
             larger = aligned(max(self._flush + self.block if self._direct else self.block, self._filled + size))
@@ -61,7 +61,7 @@ class OutputWriter:
         return buffer[self._filled : self._filled + size]
 
     def take(self, size: int) -> None:
-        """So many bytes lie in the room."""
+        """Take `size` bytes that are in the room."""
         assert self._writer is not None
         self._filled += size
         if not self._direct:
@@ -75,7 +75,7 @@ class OutputWriter:
             self._behind.shutdown()
 
     def _write_behind(self, writer: AtomicWriter) -> None:
-        """Whole pages; what is beyond them goes to the front of the other buffer."""
+        """Write whole pages. The rest goes to the beginning of the other buffer."""
         self._wait()
         whole = self._filled // PAGE * PAGE
         full, other = self._buffers
@@ -104,7 +104,7 @@ class OutputWriter:
 
 
 def _past_the_page_cache(descriptor: int, *, on: bool) -> bool:
-    """False where the file system does not know how."""
+    """Switch direct I/O. False if the file system does not support it."""
     flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
     try:
         fcntl.fcntl(descriptor, fcntl.F_SETFL, flags | os.O_DIRECT if on else flags & ~os.O_DIRECT)

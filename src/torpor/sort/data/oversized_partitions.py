@@ -1,4 +1,4 @@
-"""How is a partition that is too large to be sorted at once divided again, so that the bytes stay the same?"""
+"""Divide a partition that is too large to be sorted at once, without a change of the output."""
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -18,7 +18,7 @@ class ByteRange(NamedTuple):
 
 
 class RecordPosition(NamedTuple):
-    """A place in the order of all records: pieces are in their order, and each is stable in itself, so this is total."""
+    """A place in the order of all records. Pieces are ordered and each is stable, so this order is total."""
 
     key: bytes
     piece: int
@@ -30,7 +30,7 @@ Stretches = tuple[ByteRange, ...]
 
 
 def split_partition(pieces: Sequence[Piece], most: int) -> Iterator[Stretches]:
-    """Stretches of at most so many bytes together, or of one record that is larger; in order."""
+    """Stretches of together at most `most` bytes, or of one record that is larger; in order."""
     return _divide(pieces, tuple(ByteRange(0, piece.size) for piece in pieces), most)
 
 
@@ -55,7 +55,7 @@ def _size(stretches: Stretches) -> int:
 
 def _by_samples(pieces: Sequence[Piece], stretches: Stretches, most: int) -> list[RecordPosition]:
     size = _size(stretches)
-    # Samples miss, and to divide once more costs more than to divide a little finer.
+    # Samples are inexact, and dividing again costs more than dividing a little finer.
     parts = -(-size * 5 // (most * 4))
     weighed: list[tuple[RecordPosition, float]] = []
     for number, (start, end) in enumerate(stretches):
@@ -103,7 +103,7 @@ def _cut(pieces: Sequence[Piece], stretches: Stretches, marks: Sequence[RecordPo
 
 
 def _first_from(pieces: Sequence[Piece], number: int, stretch: ByteRange, wanted: RecordPosition) -> int:
-    """Where the first record begins that is not below the wanted mark."""
+    """Where the first record begins that is not below the wanted position."""
     low, high = stretch
     while low < high:
         middle = (low + high) // 2

@@ -1,4 +1,4 @@
-"""Which parts have come from the others, and are they whole?"""
+"""Receive parts from other workers, and keep those that are complete."""
 
 import itertools
 import threading
@@ -10,7 +10,7 @@ import numpy as np
 
 from torpor.sort.data.buffers import OpenFiles
 from torpor.sort.data.context import SortContext
-from torpor.sort.data.files import PARTIAL, FileKind, FileManifest, remove, to_sort_failed, writing
+from torpor.sort.data.files import PARTIAL, FileKind, FileManifest, atomic_file, remove, to_sort_failed
 from torpor.sort.data.manifests import read_valid_manifest, write_file_manifest
 from torpor.sort.data.pieces import FilePiece, MemoryPiece, Piece
 from torpor.sort.data.running_proof import RunningProof
@@ -28,16 +28,16 @@ Name = tuple[int, int]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReceivedPart:
-    """A part that is whole: in memory, or else in its file."""
+    """A complete part: in memory, or else in its file."""
 
     proof: Proof
     pieces: tuple[int, ...]
-    """The bytes of each, in chunk order."""
+    """The bytes of each piece, in chunk order."""
     data: Bytes | None
 
 
 class PartStore:
-    """Takes parts from several threads at once. Only what is whole is ever in it."""
+    """Take parts from several threads at once. It contains only complete parts."""
 
     def __init__(self, context: SortContext) -> None:
         self._context = context
@@ -48,16 +48,14 @@ class PartStore:
         self._own = frozenset(context.own)
         self._number = itertools.count()
 
-    # ---- what is there
+    # ---- present parts
 
     def has(self, partition: int, sender: int) -> bool:
         return (partition, sender) in self._parts
 
     def lacking(self, declared: Mapping[int, tuple[Proof, ...]]) -> tuple[Name, ...]:
-        """What others have declared for own partitions and is not whole here; a part of zero records need not come.
-
-        A part that was kept and is not the one that is declared goes.
-        """
+        """Parts that others have declared for own partitions and that are not complete here. A part of zero records need not
+        come. A kept part that differs from the declared one is removed."""
         lacks: list[Name] = []
         for partition, proofs in sorted(declared.items()):
             for sender, proof in enumerate(proofs):
@@ -72,7 +70,7 @@ class PartStore:
         return tuple(lacks)
 
     def pieces(self, partition: int, sender: int) -> tuple[Piece, ...]:
-        """In chunk order; none of a part that was not sent."""
+        """In chunk order; empty for a part that was not sent."""
         part = self._parts.get((partition, sender))
         if part is None:
             return ()
@@ -85,14 +83,15 @@ class PartStore:
             )
         return tuple(FilePiece(self._files, path, begin, size, form) for begin, size in zip(begins, part.pieces, strict=False))
 
-    # ---- what comes
+    # ---- incoming parts
 
     def receive(self, header: PartHeader, blocks: Iterable[Block]) -> bool:
-        """False if it was whole already, and nothing was read. A stream that is not what its header says leaves nothing."""
+        """False if the part was complete already; then no block was read. A stream that does not match its header leaves
+        no trace."""
         name = (header.partition, header.sender)
         if header.partition not in self._own or sum(header.pieces) != header.proof.size or min(header.pieces, default=0) < 0:
             raise SortRefused(
-                "bad_part", f"{_describe(header)} is not one of this worker's, or its pieces do not add up to its size"
+                "bad_part", f"{_describe(header)} does not belong to this worker, or its pieces do not add up to its size"
             )
         if self.has(*name):
             return False
@@ -110,11 +109,11 @@ class PartStore:
             for block in blocks:
                 self._context.go_on()
                 if filled + len(block) > len(data):
-                    raise _not_whole(header, "more bytes came than it has")
+                    raise _not_whole(header, "it has more bytes than announced")
                 data[filled : filled + len(block)] = np.frombuffer(block, dtype=np.uint8)
                 filled += len(block)
             if filled != len(data):
-                raise _not_whole(header, f"its stream broke off after {filled} bytes")
+                raise _not_whole(header, f"its stream ended after {filled} bytes")
             if self._context.proof:
                 prover = RunningProof(self._context.format)
                 for begin in range(0, len(data), BLOCK):
@@ -132,19 +131,19 @@ class PartStore:
     def _receive_to_file(self, header: PartHeader, blocks: Iterable[Block]) -> None:
         context = self._context
         final = self._path(header.partition, header.sender)
-        # Two streams of the same part may come at once: each has a file of its own, and the first that is whole gets the name.
+        # Two streams of the same part can come at once. Each has its own file, and the first complete one gets the name.
         aside = final.with_name(f"{final.name}.{next(self._number)}{PARTIAL}")
         prover = RunningProof(context.format) if context.proof else None
-        with writing(aside, context.attempt, sync=context.sync_scratch, doing="writing the part") as writer:
+        with atomic_file(aside, context.attempt, sync=context.sync_scratch, doing="writing the part") as writer:
             for block in blocks:
                 context.go_on()
                 if writer.size + len(block) > header.proof.size:
-                    raise _not_whole(header, "more bytes came than it has")
+                    raise _not_whole(header, "it has more bytes than announced")
                 writer.write(block)
                 if prover is not None:
                     prover.add(np.frombuffer(block, dtype=np.uint8))
             if writer.size != header.proof.size:
-                raise _not_whole(header, f"its stream broke off after {writer.size} bytes")
+                raise _not_whole(header, f"its stream ended after {writer.size} bytes")
             if prover is not None:
                 self._compare(header, prover.proof())
         with self._lock:
@@ -161,14 +160,14 @@ class PartStore:
 
     def _compare(self, header: PartHeader, found: Proof) -> None:
         if found != header.proof:
-            # Every byte has come, so sending it again cannot help.
-            what = f"{_describe(header)} is not what its sender declared: it should have {header.proof}, and {found} came"
-            raise SortRefused("other_bytes", f"{what}; was an input or a run changed?")
+            # Every byte has arrived, so sending it again cannot help.
+            what = f"{_describe(header)} differs from what its sender declared: expected {header.proof}, received {found}"
+            raise SortRefused("other_bytes", f"{what}; an input or a run may have changed")
 
-    # ---- what was kept
+    # ---- kept parts
 
     def load_kept(self) -> None:
-        """Takes in what an earlier attempt has received; what is not whole goes."""
+        """Take the parts that an earlier attempt has received. Incomplete parts are removed."""
         for path in sorted(self._context.place.parts.glob("part.*")):
             name = PART.fullmatch(path.name)
             if name is None:
@@ -189,12 +188,12 @@ class PartStore:
                 return None
 
     def close(self) -> None:
-        """Files stay: whoever ends the job removes them."""
+        """Files stay; they are removed at the end of the job."""
         with self._lock:
             self._parts.clear()
         self._files.close()
 
-    # ---- below
+    # ---- helpers
 
     def _reserve(self, size: int) -> bool:
         with self._lock:
@@ -212,7 +211,7 @@ class PartStore:
             self._remove(self._path(partition, sender))
 
     def _remove(self, path: Path) -> None:
-        # First what vouches for it: a manifest alone would be a lie.
+        # The manifest goes first: a manifest without its file would be wrong.
         remove(self._context.place.manifest_of(path))
         self._files.forget(path)
         remove(path)
@@ -226,4 +225,4 @@ def _describe(header: PartHeader) -> str:
 
 
 def _not_whole(header: PartHeader, why: str) -> PeerUnavailable:
-    return PeerUnavailable(f"{_describe(header)} did not arrive whole: {why}")
+    return PeerUnavailable(f"{_describe(header)} did not arrive completely: {why}")

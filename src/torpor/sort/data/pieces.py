@@ -1,4 +1,4 @@
-"""What is a sorted piece of a partition, wherever it lies?"""
+"""Read a sorted piece of a partition from mapped inputs, a file or memory."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -19,29 +19,29 @@ NEWLINE = b"\n"
 
 
 class Piece(Protocol):
-    """Records of one chunk in their stable order; bytes of it are counted from its own beginning."""
+    """Records of one chunk in their stable order. Offsets count from the beginning of the piece."""
 
     @property
     def size(self) -> int: ...
 
     def fill(self, start: int, out: Bytes) -> None:
-        """Reads as many bytes as `out` takes; records of one length are not cut in two."""
+        """Read as many bytes as `out` takes. Records of one length are not cut in two."""
         ...
 
     def record_from(self, offset: int) -> tuple[int, bytes] | None:
-        """The first record that begins at this byte or later: where, and its key."""
+        """The first record that begins at this byte or later: its offset and its key."""
         ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MappedPiece:
-    """The records lie in the mapped inputs; only their order is ours."""
+    """The records are in the mapped inputs; the piece has only their order."""
 
     batch: FixedBatch
     length: int
     packed: Words
     first: int
-    """The row of the batch with which the piece's chunk begins."""
+    """The row of the batch at which the piece's chunk begins."""
 
     @property
     def size(self) -> int:
@@ -69,7 +69,7 @@ class FilePiece:
     files: OpenFiles
     path: Path
     begin: int
-    """In the file."""
+    """The offset in the file."""
     size: int
     format: Format
 
@@ -111,7 +111,7 @@ def _record_from(read: Read, size: int, format: Format, offset: int) -> tuple[in
             return None
         begin = start + format.key_offset
         return start, read(begin, begin + format.key_length)
-    # Just behind a newline is a beginning, so the byte before is looked at, too.
+    # A record begins after a newline, so the search begins one byte earlier.
     start = 0 if offset <= 0 else _behind_newline(read, offset - 1, size)
     if start >= size:
         return None

@@ -1,4 +1,4 @@
-"""What do records prove as they go by, in pieces or in blocks cut anywhere?"""
+"""Compute the proof of records that come in pieces or in blocks cut anywhere."""
 
 import os
 from collections.abc import Iterator
@@ -20,12 +20,13 @@ WINDOW = 64 * KIB
 
 
 class RunningProof:
-    """Takes bytes as they come; a record may be cut in two by the end of a block."""
+    """Take bytes in blocks. The end of a block may cut a record in two."""
 
     def __init__(self, format: Format) -> None:  # noqa: A002 - the product's word for it
         self._format = format
         self._begun: list[Bytes] = []
-        """Of the last record, which has not ended yet. Blocks are joined once it has: a long line comes in many."""
+        """The beginning of a record that has not ended yet. Blocks are joined only at its end, because a long line comes in
+        many blocks."""
         self._proof = Proof()
 
     def add(self, data: Bytes) -> None:
@@ -42,7 +43,7 @@ class RunningProof:
         self._begin(data[last:])
 
     def proof(self) -> Proof:
-        """Of the whole records; if the last one was cut off, their size shows it."""
+        """The proof of the whole records. If the last record is incomplete, the size shows it."""
         return self._proof
 
     def _begin(self, data: Bytes) -> None:
@@ -50,7 +51,7 @@ class RunningProof:
             self._begun.append(data.copy())
 
     def _ends(self, data: Bytes) -> tuple[int, int]:
-        """Where the first and the last record that end in this block do so; zeros if none does."""
+        """The ends of the first and of the last record that end in this block; zeros if none does."""
         if not isinstance(self._format, Fixed):
             return _behind_first_newline(data), _behind_last_newline(data)
         length = self._format.length
@@ -76,7 +77,7 @@ def _behind_last_newline(data: Bytes) -> int:
 
 
 def prove_file(path: Path, format: Format) -> Proof:  # noqa: A002 - the product's word for it
-    """If its last record is cut off, that is not counted, and the size shows it."""
+    """The proof of the file's records. An incomplete last record is not counted, and the size shows it."""
     prover = RunningProof(format)
     for block in _blocks(path):
         prover.add(block)
@@ -94,10 +95,10 @@ def _blocks(path: Path) -> Iterator[Bytes]:
 
 
 def declare(batch: Batch, packed: Words, begins: Offsets, gathered: Bytes, places: Offsets) -> tuple[Proof, list[Proof]]:
-    """What the records prove as they were read, and what those of each partition do.
+    """The proof of the records as they were read, and the proof of each partition.
 
-    `begins` says where each partition begins in the order `packed`, `places` where in `gathered`, if the records were gathered.
-    The hashes of fixed records are summed by the order alone: nothing that is gathered has a say in it.
+    `begins` has the begin of each partition in the order `packed`, `places` its begin in `gathered`, if the records were
+    gathered. The hashes of fixed records are summed by the order alone; the gathered bytes do not matter.
     """
     counts, widths = np.diff(begins).tolist(), np.diff(places).tolist()
     if not isinstance(batch, FixedBatch):

@@ -1,4 +1,4 @@
-"""What has become of the input: which sorted pieces go to which partition?"""
+"""Provide the sorted pieces of each partition after the sweep."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class OutgoingPart:
         return tuple(piece.size for piece in self.sources)
 
     def blocks(self, buffer: memoryview) -> Iterator[memoryview]:
-        """All of it, through the caller's buffer, which is filled anew for each block."""
+        """All bytes, through the caller's buffer, which is filled again for each block."""
         room = np.frombuffer(buffer, dtype=np.uint8)[:MESSAGE]
         if isinstance(self.format, Fixed):
             room = room[: len(room) // self.format.length * self.format.length]
@@ -50,13 +50,13 @@ class OutgoingPart:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SortedChunk:
-    """The order of one chunk's records, which stay where they are."""
+    """The order of one chunk's records, which stay in the mapped inputs."""
 
     first: int
-    """The row, over all mapped inputs, with which the chunk begins."""
+    """The row, over all mapped inputs, at which the chunk begins."""
     packed: Words
     begins: Offsets
-    """Where each partition begins in that order, and at the end the number of records."""
+    """The begin of each partition in that order, and at the end the number of records."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,7 +65,7 @@ class Stripe:
 
     path: Path
     table: Offsets
-    """For each chunk, where each partition begins in the file, and where the last one ends."""
+    """For each chunk the begin of each partition in the file, and the end of the last one."""
 
 
 class MappedRuns:
@@ -82,7 +82,7 @@ class MappedRuns:
         self.declared = tuple(declared)
 
     def pieces(self, partition: int) -> tuple[Piece, ...]:
-        """In chunk order, those that hold anything."""
+        """In chunk order, without empty ones."""
         return tuple(
             MappedPiece(self.batch, self.format.length, chunk.packed[begin:end], chunk.first)
             for chunk in self.chunks
@@ -93,7 +93,7 @@ class MappedRuns:
         return OutgoingPart(self.declared[partition], self.pieces(partition), self.format)
 
     def close(self) -> None:
-        """The inputs are unmapped when nobody uses a piece of them any more."""
+        """The inputs are unmapped when no piece of them is used any more."""
         self.chunks = ()
 
 
@@ -110,7 +110,7 @@ class SpilledRuns:
         self._files = OpenFiles()
 
     def pieces(self, partition: int) -> tuple[Piece, ...]:
-        """In chunk order, those that hold anything."""
+        """In chunk order, without empty ones."""
         return tuple(
             FilePiece(self._files, stripe.path, begin, end - begin, self.format)
             for stripe in self.stripes
@@ -122,7 +122,7 @@ class SpilledRuns:
         return OutgoingPart(self.declared[partition], self.pieces(partition), self.format)
 
     def close(self) -> None:
-        """The files stay: whoever ends the job removes them."""
+        """The files stay; they are removed at the end of the job."""
         self._files.close()
 
 

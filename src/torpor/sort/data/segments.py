@@ -1,4 +1,4 @@
-"""What does a worker read, said as a value?"""
+"""Describe what a worker reads."""
 
 from dataclasses import dataclass
 from itertools import accumulate
@@ -6,7 +6,7 @@ from itertools import accumulate
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A range of one file, and by what one would notice that the file was changed."""
+    """A range of one file, and the facts by which a change of the file is noticed."""
 
     path: str
     start: int
@@ -15,7 +15,7 @@ class Segment:
     """Of the whole file."""
     mtime_ns: int
     added: int = 0
-    """1 where the range ends with a line that lacks its newline, which the reader adds."""
+    """1 if the range ends with a line without a newline, which the reader adds."""
 
     @property
     def length(self) -> int:
@@ -47,6 +47,6 @@ class Chunk:
     start: int
     """The offset in the file."""
     size: int
-    """Of what the reader gives, an added newline included."""
+    """The bytes that the reader returns, including an added newline."""
     base: int
     """The position of the first byte."""

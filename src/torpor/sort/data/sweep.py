@@ -1,4 +1,4 @@
-"""How does the input become sorted, partitioned runs, in one sweep?"""
+"""Sort the input into partitioned runs, in one sweep."""
 
 import threading
 import time
@@ -9,7 +9,7 @@ import numpy as np
 
 from torpor.sort.data.buffers import ReusableBuffer
 from torpor.sort.data.context import SortContext
-from torpor.sort.data.files import FileKind, FileManifest, remove, writing
+from torpor.sort.data.files import FileKind, FileManifest, atomic_file, remove
 from torpor.sort.data.inputs import check_unchanged, chunks
 from torpor.sort.data.manifests import read_valid_manifest, write_file_manifest
 from torpor.sort.data.mapped_input import MappedInput
@@ -31,7 +31,7 @@ NOTHING = np.zeros(0, dtype=np.uint8)
 
 
 def sweep(context: SortContext) -> tuple[Runs, SortReport]:
-    """Reads all records once. Broken if an input is not what it was when it was found."""
+    """Read all records once. SortFailed if an input has changed since it was found."""
     began = time.monotonic()
     check_unchanged(context.inputs)
     found = chunks(context.inputs, context.format, context.budget.chunk)
@@ -45,7 +45,7 @@ def sweep(context: SortContext) -> tuple[Runs, SortReport]:
 
 
 class _Counter:
-    """How many chunks are done."""
+    """Counts the chunks that are done."""
 
     def __init__(self, context: SortContext, chunks: int) -> None:
         self._context = context
@@ -68,7 +68,7 @@ def _same(context: SortContext, chunk: Chunk, read: Proof, declared: Sequence[Pr
     if total(declared) != read:
         path = context.inputs.segments[chunk.segment].path
         raise SortFailed(
-            f"what was read at byte {chunk.start} of {path} is not what was sorted: {read} became {total(declared)}"
+            f"what was read at byte {chunk.start} of {path} differs from what was sorted: {read} became {total(declared)}"
         )
 
 
@@ -110,7 +110,7 @@ class _WrittenStripe:
 
 
 class _SweepBuffers(threading.local):
-    """What one thread uses for one chunk after the other."""
+    """The buffers of one thread, used for one chunk after the other."""
 
     def __init__(self) -> None:
         self.raw = ReusableBuffer()
@@ -142,7 +142,7 @@ def _write(
     remove(context.place.manifest_of(path))
     table = np.zeros((len(stripe), context.partitions + 1), dtype=np.int64)
     declared: list[list[Proof]] = []
-    with writing(path, context.attempt, sync=context.sync_scratch, doing="writing the run") as writer:
+    with atomic_file(path, context.attempt, sync=context.sync_scratch, doing="writing the run") as writer:
         for row, chunk in enumerate(stripe):
             context.go_on()
             out, places, of_chunk = _sort_chunk(context, cuts, workspace, chunk)
@@ -165,7 +165,7 @@ def _write(
 def _sort_chunk(
     context: SortContext, cuts: BoundaryTable, workspace: _SweepBuffers, chunk: Chunk
 ) -> tuple[Bytes, Offsets, list[Proof]]:
-    """The chunk's records in order, where each partition begins in them, and what each proves."""
+    """The chunk's records in order, the begin of each partition in them, and the proof of each."""
     raw = workspace.raw.of(chunk.size)
     context.reader.read(chunk, raw.data)
     batch = batch_of(context.format, raw)
@@ -184,12 +184,12 @@ def _sort_chunk(
 
 
 def _places(stripe: Sequence[Chunk]) -> list[int]:
-    """Which chunks these are: where each begins, and where the last one ends."""
+    """Identifies the chunks: the begin of each, and the end of the last one."""
     return [*(chunk.base for chunk in stripe), stripe[-1].base + stripe[-1].size]
 
 
 def _kept(context: SortContext, number: int, stripe: Sequence[Chunk]) -> _WrittenStripe | None:
-    """A run that an earlier attempt has made, if it is whole."""
+    """A complete run of an earlier attempt."""
     path = context.place.run_file(number)
     match read_valid_manifest(context, path, FileKind.RUN):
         case FileManifest(

@@ -1,4 +1,4 @@
-"""How is work shared out among threads, and how does it end when one of them fails?"""
+"""Run work in several threads, and end all of them when one fails."""
 
 import os
 import threading
@@ -9,7 +9,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 MOST_THREADS = 8
-"""Beyond it memory is the limit, not threads."""
+"""With more threads, memory is the limit."""
 
 
 def default_threads() -> int:
@@ -23,9 +23,9 @@ def _always() -> None:
 def parallel_map(
     work: Callable[[Item], Result], items: Sequence[Item], threads: int, go_on: Callable[[], None] = _always
 ) -> list[Result]:
-    """What `work` makes of each item, in order. The first thing that goes wrong is raised, once all threads have ended.
+    """The results of `work` for each item, in order. The first error is raised after all threads have ended.
 
-    `go_on` is called before each item, and raises if there is to be an end.
+    `go_on` is called before each item, and raises to stop.
     """
     results: dict[int, Result] = {}
     troubles: list[BaseException] = []
@@ -55,8 +55,8 @@ def parallel_map(
         for thread in others:
             thread.join()
     except BaseException as trouble:
-        # An interruption finds this thread wherever it stands, and the others must not work on behind its back. Whom a join
-        # was waiting for when it was interrupted, Python takes for ended.
+        # An interruption can reach this thread anywhere, and the other threads must not go on. Python regards a thread as ended
+        # if the join for it was interrupted, so events are used instead.
         troubles.append(trouble)
         for thread, over in zip(others, overs, strict=True):
             if thread.ident is not None:

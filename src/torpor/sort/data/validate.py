@@ -1,4 +1,4 @@
-"""Are these records in order, how many are there, and what is their checksum?"""
+"""Check that records are in order, count them, and compute their checksum."""
 # ruff: noqa: A002 - format is the product's word for it
 
 import threading
@@ -30,15 +30,15 @@ Flags = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Validation:
-    """What was found in records that follow each other; a line that lacks its newline is counted as if it had one."""
+    """The result for consecutive records. A line without a newline is counted as if it had one."""
 
     records: int = 0
     size: int = 0
     """In bytes."""
     duplicate_keys: int = 0
-    """Records whose key is that of the record before."""
+    """Records with the same key as the record before."""
     unordered: int = 0
-    """Records whose key is less than that of the record before."""
+    """Records with a smaller key than the record before."""
     first_unordered: int | None = None
     """Its number, from 0."""
     checksum: int = 0
@@ -51,7 +51,7 @@ class Validation:
         return not self.unordered
 
     def __add__(self, following: "Validation") -> "Validation":
-        """Of these records and then those."""
+        """The result for these records followed by those."""
         if self.last_key is None or following.first_key is None:
             return following if self.last_key is None else self
         unordered = self.last_key > following.first_key
@@ -73,7 +73,7 @@ class Validation:
 
 
 class _ValidateBuffers(threading.local):
-    """What one thread uses for one piece after the other."""
+    """The buffers of one thread, used for one piece after the other."""
 
     def __init__(self, format: Format) -> None:
         self.room = ReusableBuffer(PIECE)
@@ -87,7 +87,7 @@ def validate(
     threads: int | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Validation:
-    """All files as one sequence; `progress` hears how many more bytes were read, one call at a time."""
+    """Check all files as one sequence. `progress` gets how many more bytes were read; calls do not overlap."""
     inputs = find([file for path in paths for file in _files(path)], format)
     pieces = chunks(inputs, format, PIECE)
     found = Validation()
@@ -105,7 +105,7 @@ def validate(
             one = _look(batch_of(format, data), workspace.checksum)
             with changing:
                 done[chunk.number] = one
-                # Threads finish in any order; order is looked at in the files' own.
+                # Threads finish in any order, but results are added in the order of the files.
                 while following in done:
                     found += done.pop(following)
                     following += 1
@@ -117,7 +117,7 @@ def validate(
 
 
 def summary(validation: Validation) -> str:
-    """In the words of the public tool."""
+    """The same text as the public tool prints."""
     counted = f"Records: {validation.records}\nChecksum: {validation.checksum:x}\n"
     if validation.in_order:
         return f"{counted}Duplicate keys: {validation.duplicate_keys}\nSUCCESS - all records are in order"
@@ -126,16 +126,16 @@ def summary(validation: Validation) -> str:
 
 
 def _files(path: Path) -> list[Path]:
-    """A directory stands for the outputs of a sort in it, by number, or else for all that `find` finds there."""
+    """For a directory the outputs of a sort in it, by number, or else all files that `find` finds there."""
     if not path.is_dir():
         return [path]
     outputs = [entry for entry in path.iterdir() if OUTPUT.fullmatch(entry.name) and entry.is_file()]
     if outputs:
-        # A sixth digit makes a name longer, and bytewise it would come before its predecessors.
+        # A name with six digits is longer, and in byte order it would come before its predecessors.
         return sorted(outputs, key=lambda output: (len(output.name), output.name))
     if not find([path], Lines()).segments:
-        # Nothing in order is no success: most likely the name is wrong.
-        raise SortRefused("no_files", f"the directory {path} holds no file that could be validated")
+        # An empty directory is not a success: most likely the name is wrong.
+        raise SortRefused("no_files", f"the directory {path} has no files to validate")
     return [path]
 
 
@@ -175,7 +175,7 @@ def _look(batch: Batch, checksum: Callable[[Batch], int]) -> Validation:
 
 
 def _compared(batch: Batch) -> tuple[Flags, int]:
-    """For each record but the first: is its key less than the one before? And how many are equal to it?"""
+    """For each record but the first: whether its key is smaller than the one before; and the number of equal keys."""
     words = batch.leading(0)
     less = words[1:] < words[:-1]
     tied = np.flatnonzero(words[1:] == words[:-1])
@@ -183,7 +183,7 @@ def _compared(batch: Batch) -> tuple[Flags, int]:
     at = PREFIX_BYTES
     while len(tied):
         lengths, lengths_before = batch.key_lengths(tied + 1), batch.key_lengths(tied)
-        # Zeros fill up a key that has ended: where both have, only their lengths can still differ.
+        # Zeros fill up a key that has ended. If both keys have ended, only their lengths can differ.
         ended = np.maximum(lengths, lengths_before) <= at
         less[tied[ended & (lengths < lengths_before)]] = True
         equal += int(np.count_nonzero(ended & (lengths == lengths_before)))

@@ -1,12 +1,11 @@
-"""Where does a worker keep what, for whom alone, and what of it stays when it starts again?
+"""Manage the directories of a worker: names, locks, and which files stay after a restart.
 
     scratch/  journal  journal.reserve  worker.pid  runs/run.00000  parts/part.00000.00000  manifests/NAME.json
     output/   partition.00000           and until the job is Completed: .torpor-sort.json, .torpor-sort.pid, .torpor-sort/
 
-Both directories are locked by flock(2), which the kernel ends with the process, whatever killed it.
+Both directories are locked by flock(2). The kernel releases the lock when the process ends, for any reason.
 """
 
-import json
 import re
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -20,13 +19,14 @@ from torpor.sort.data.files import (
     PARTIAL,
     FileKind,
     FileManifest,
+    atomic_file,
     is_whole,
     read_manifest,
     remove,
     temporary,
     to_sort_failed,
-    writing,
 )
+from torpor.sort.documents import decode, encode
 from torpor.sort.errors import SortRefused
 from torpor.sort.machine.states import WorkerState
 
@@ -40,17 +40,17 @@ PART = re.compile(r"part\.(\d{5,})\.(\d{5,})")
 OUTPUT = re.compile(r"partition\.(\d{5,})")
 _OURS = r"(?:run\.\d{5,}|part\.\d{5,}\.\d{5,}|partition\.\d{5,})"
 OUR_MANIFEST = re.compile(rf"{_OURS}\.json")
-# What lies there under other names is somebody else's, whatever it is called.
+# Files with other names belong to the user.
 OURS_ASIDE = re.compile(rf"(?:{_OURS}(?:\.json)?(?:\.\d+)?(?:\.partial)?\.\d+|journal)\.partial")
 
 
 class RemovalGroup(Enum):
-    """What is removed together."""
+    """Files that are removed together."""
 
     TEMPORARIES = "temporaries"
     RUNS = "runs"
     LOCAL_PARTS = "local parts"
-    """Those that the worker has made for itself."""
+    """Parts that the worker has made for itself."""
     PARTS = "parts"
     OUTPUTS = "outputs"
 
@@ -72,12 +72,21 @@ REMOVED: Mapping[WorkerState, frozenset[RemovalGroup]] = {
     WorkerState.COMPLETED: _TEMPORARIES,
     WorkerState.FAILED: _TEMPORARIES,
 }
-"""By the state in which a worker failed; what is kept is not removed."""
+"""By the state in which a worker failed. Files that are kept are not removed."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputMarker:
+    """The file in an output directory that names the job and the worker that write to it."""
+
+    job: str
+    worker: str
+    is_done: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ReusableFiles:
-    """What need not be made again."""
+    """Files that need not be made again."""
 
     runs: Mapping[int, FileManifest]
     parts: Mapping[tuple[int, int], FileManifest]
@@ -89,8 +98,8 @@ NOTHING = ReusableFiles({}, {}, {})
 
 
 class WorkerDirectory:
-    """One worker's directories. With `share_output` other workers write into the same output directory: it is neither
-    locked nor marked here, and only the worker's own partitions are ever touched."""
+    """One worker's directories. With `share_output` other workers write into the same output directory: it is neither locked
+    nor marked here, and only the worker's own partitions are changed."""
 
     def __init__(self, scratch: Path, output: Path, *, share_output: bool = False) -> None:
         self.scratch = scratch.absolute()
@@ -132,10 +141,11 @@ class WorkerDirectory:
     def manifest_of(self, file: Path) -> Path:
         return self.manifests / f"{file.name}.json"
 
-    # ---- for whom
+    # ---- locks and markers
 
     def refuse_overlap(self, inputs: Sequence[Path]) -> None:
-        """Inputs are never written, and output is never removed with the scratch it lies in."""
+        """Refuse directories inside each other: inputs are never written, and output is never removed together with the
+        scratch."""
         scratch, output = self.scratch.resolve(), self.output.resolve()
         if output.is_relative_to(scratch):
             raise _overlap("output", self.output, "scratch", self.scratch)
@@ -150,7 +160,7 @@ class WorkerDirectory:
                     raise _overlap("input", path, name, directory)
 
     def lock(self, wait_s: float) -> None:
-        """Makes both directories and takes them for this process alone, until it ends or `unlock`s."""
+        """Make both directories and lock them for this process, until it ends or calls `unlock`."""
         end = time.monotonic() + wait_s
         try:
             self._locks.append(DirectoryLock(self.scratch, "scratch", SCRATCH_PID, end - time.monotonic(), mode=0o700))
@@ -175,9 +185,9 @@ class WorkerDirectory:
         self.unlock()
 
     def claim_output(self, job: str, worker: str) -> None:
-        """Marks the output directory for this job; refused if it holds anything that is not of this job.
+        """Mark the output directory for this job. Refused if it has files that are not of this job.
 
-        Where it is shared, whoever shares it out has marked it, and it is only looked at.
+        A shared directory is marked by the process that shares it, and only checked here.
         """
         marked = self.is_claimed(job, worker)
         hidden = (MARKER, STATE, OUTPUT_PID, temporary(self.marker, 0).name)
@@ -186,57 +196,60 @@ class WorkerDirectory:
             more = f" and {len(foreign) - 3} more" if len(foreign) > 3 else ""
             raise SortRefused(
                 "not_empty",
-                f"the output directory {self.output} holds {', '.join(foreign[:3])}{more}, which is not of this job;"
-                " allowed is a directory that is empty or does not exist",
+                f"the output directory {self.output} holds {', '.join(foreign[:3])}{more}, which does not belong to this job;"
+                " choose a directory that is empty or does not exist",
             )
         if not marked:
-            self._mark({"job": job, "worker": worker})
+            self._mark(OutputMarker(job, worker))
 
     def is_claimed(self, job: str, worker: str) -> bool:
-        marker = self._marked()
-        return marker.get("job") == job and (self.share_output or marker.get("worker") == worker)
+        marker = self._read_marker()
+        return marker is not None and marker.job == job and (self.share_output or marker.worker == worker)
 
     def finish_output(self, job: str, worker: str) -> None:
-        """The job is Completed. Said where the output is: the scratch, and the master, may be gone when somebody asks again."""
-        self._mark({"job": job, "worker": worker, "is_done": True})
+        """Mark the job as completed. The marker is in the output directory, because scratch and master may not exist at the
+        next start."""
+        self._mark(OutputMarker(job, worker, is_done=True))
 
     def is_finished(self, job: str, worker: str) -> bool:
-        return self.is_claimed(job, worker) and bool(self._marked().get("is_done"))
+        marker = self._read_marker()
+        return marker is not None and marker.is_done and self.is_claimed(job, worker)
 
-    def _mark(self, marker: Mapping[str, object]) -> None:
+    def _mark(self, marker: OutputMarker) -> None:
         if not self.share_output:
-            with writing(self.marker, 0, sync=True) as writer:
-                writer.write(json.dumps(marker).encode() + b"\n")
+            with atomic_file(self.marker, 0, sync=True) as writer:
+                writer.write(encode(marker) + b"\n")
 
-    def _marked(self) -> Mapping[str, object]:
+    def _read_marker(self) -> OutputMarker | None:
         try:
-            marker = json.loads(self.marker.read_bytes())
+            return decode(OutputMarker, self.marker.read_bytes())
         except (FileNotFoundError, ValueError):
-            return {}
+            return None
         except OSError as error:
             raise to_sort_failed(error, self.marker, "reading") from error
-        return marker if isinstance(marker, dict) else {}
 
     def release_output(self) -> None:
-        """The job is Completed, and the output is the user's. Where it is shared, whoever shares it out does this."""
+        """The job is Completed, and the output belongs to the user. A shared directory is released by the process that shares
+        it."""
         if not self.share_output:
             remove(self.marker)
 
     def remove_output(self) -> None:
-        """Of a job that failed: what is whole of it is not the sorted data, and must not look like it."""
+        """After a job that failed: its complete files are not the sorted data and must not look like it."""
         self._remove(frozenset({RemovalGroup.TEMPORARIES, RemovalGroup.OUTPUTS}), NOTHING, None, ())
 
-    # ---- what stays
+    # ---- files that stay
 
     def vouched(self, path: Path, kind: FileKind, job: str, boundaries: str) -> FileManifest | None:
-        """What vouches for this file, if the file is that one, of this job and these boundaries."""
+        """The manifest of this file, if the file matches it and it is of this job and these boundaries."""
         manifest = read_manifest(self.manifest_of(path))
         if manifest is None or (manifest.kind, manifest.job, manifest.boundaries) != (kind, job, boundaries):
             return None
         return manifest if is_whole(path, manifest) else None
 
     def keep(self, job: str, boundaries: str, own: Collection[int] = ()) -> ReusableFiles:
-        """What is there and vouched for; all else of runs, parts and outputs is removed. Who uses it proves its records.
+        """Keep the files that match their manifests, and remove all other runs, parts and outputs. The reader proves the
+        records.
 
         `own` are the partitions whose outputs this worker writes; in an output directory of its own, all are.
         """
@@ -256,7 +269,7 @@ class WorkerDirectory:
         return kept
 
     def forget(self) -> None:
-        """Nothing is vouched for any more. Outputs stay until `keep`, which then removes them."""
+        """Remove all manifests, runs and parts. Outputs stay until `keep` removes them."""
         self._remove(frozenset(RemovalGroup) - {RemovalGroup.OUTPUTS}, NOTHING, None, ())
         for path in self._own_manifests():
             remove(path)
@@ -264,11 +277,13 @@ class WorkerDirectory:
     def clean(
         self, failing_state: WorkerState, kept: ReusableFiles = NOTHING, *, index: int | None = None, own: Collection[int] = ()
     ) -> None:
-        """Removes what a worker that failed in this state leaves, by the table. `index` is the worker's, if it has one."""
+        """Remove the files of a worker that failed in this state, by the table. `index` is the worker's index, if it
+        has one."""
         self._remove(REMOVED[failing_state], kept, index, own)
 
     def remove_temporaries(self, own: Collection[int] = ()) -> None:
-        """In a shared output directory only those of the partitions that are `own`: others are being written just now."""
+        """Remove temporary files. In a shared output directory only those of `own` partitions: other workers are writing
+        theirs."""
         for directory in (self.scratch, self.runs, self.parts, self.manifests):
             for path in _listed(directory):
                 if OURS_ASIDE.fullmatch(path.name):
@@ -278,10 +293,8 @@ class WorkerDirectory:
                 remove(path)
 
     def remove_scratch(self, *, journal: bool = True) -> None:
-        """Only what is ours: somebody may have given a directory that he uses for other things as well.
-
-        Without `journal` that is left, with its reserve.
-        """
+        """Remove only our own files: the user may use the directory for other things. Without `journal` the journal and its
+        reserve stay."""
         self._remove(frozenset(RemovalGroup) - {RemovalGroup.OUTPUTS}, NOTHING, None, ())
         for path in self._own_manifests():
             remove(path)
@@ -307,7 +320,7 @@ class WorkerDirectory:
 
     def _remove_all(self, paths: Iterator[Path]) -> None:
         for path in list(paths):
-            # First what vouches for it: a file alone is nothing, a manifest alone would be a lie.
+            # The manifest goes first: a file without a manifest is ignored, a manifest without its file would be wrong.
             remove(self.manifest_of(path))
             remove(path)
 
@@ -330,7 +343,7 @@ class WorkerDirectory:
                 yield int(found[1]), path
 
     def _claimed(self) -> list[Path]:
-        """What lies in the output directory, if it is marked: of a directory without a mark nothing is removed, ever."""
+        """The files in the output directory, if it is marked. In a directory without a marker no file is ever removed."""
         return _listed(self.output) if self.marker.exists() else []
 
     def _touches(self, name: str, own: Collection[int]) -> bool:
@@ -349,7 +362,7 @@ def _is_output(name: str) -> bool:
 def _overlap(inner: str, inside: Path, outer: str, around: Path) -> SortRefused:
     return SortRefused(
         "overlap",
-        f"the {inner} {inside} lies in the {outer} {around}; inputs, scratch and output must lie apart from each other",
+        f"the {inner} {inside} is inside the {outer} {around}; inputs, scratch and output must be separate directories",
     )
 
 
@@ -370,4 +383,4 @@ def _remove_if_empty(directory: Path) -> None:
     try:
         directory.rmdir()
     except OSError:
-        return  # Not there, not empty, or a mount point: all of them are fine.
+        return  # It does not exist, is not empty, or is a mount point: each of these is fine.

@@ -1,4 +1,4 @@
-"""How does a command ask a master or a worker that runs elsewhere?"""
+"""Ask a master or a worker for its status, and abort a job."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from torpor.sort.wire.requests import Abort, GetStatus, OwnStatus, WorkerRef
 
 CALL_S = 5.0
 ABORT_S = 15.0
-"""Longer than a master takes to save it, or to say that it is busy."""
+"""Longer than a master takes to save the abort, or to answer that it is busy."""
 
 
 def ask_status(target: str, join_path: Path | None) -> JobStatus | OwnStatus:
@@ -30,22 +30,24 @@ def ask_status(target: str, join_path: Path | None) -> JobStatus | OwnStatus:
 
 
 def abort_job(target: str, join_path: Path | None, reason: str) -> str:
-    """Fails the job of this master, so that all its workers remove what they have made; the job's id."""
+    """Fail the job of this master, so that all its workers remove their files. Returns the job's id."""
     address, join = _resolve(target, join_path)
     if join is None:
-        raise SortRefused("no_join", f"only a member of the job may abort it, and {target} alone does not say its token")
+        raise SortRefused(
+            "no_join", f"aborting a job needs its token, which {target} does not contain; give the join file with --join"
+        )
     with Connection(address, join) as connection:
         try:
             connection.call(ABORT_JOB, Abort(WorkerRef(join.job), reason), ABORT_S)
         except SortRefused as error:
             if error.code != UNKNOWN_CALL:
                 raise
-            raise SortRefused("not_a_master", f"{address} is not a master; a job is aborted at its master") from error
+            raise SortRefused("not_a_master", f"{address} is not a master; give the address of the job's master") from error
     return join.job
 
 
 def _resolve(target: str, join_path: Path | None) -> tuple[str, JoinCredentials | None]:
-    """The address, and the join file's content if there is one.
+    """The address, and the content of the join file if there is one.
 
     The target is an address, a join file, a state directory, or the output (or scratch) directory of `sort run`.
     """

@@ -1,8 +1,8 @@
-"""How does a whole sort run on this machine, with one command?
+"""Run a whole sort on this machine with one command.
 
-The master runs in this process, each worker in its own, and they talk as if they were on different machines. A worker that dies
-is started again, and so is the fork server that starts them. The state lies beside the output until the job is over: the same
-command goes on where a killed one was.
+The master runs in this process and each worker in its own; they communicate as on different machines. A worker that dies is
+started again, and so is the fork server that starts them. The state is beside the output until the job has ended: the same
+command continues after a kill.
 """
 
 import secrets
@@ -38,7 +38,7 @@ FOLLOW_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class LocalJobPlan:
-    """What an unfinished job was begun with: only the same command may go on with it."""
+    """The arguments of an unfinished job: only the same command may continue it."""
 
     output: Path
     slices: tuple[Inputs, ...]
@@ -46,8 +46,8 @@ class LocalJobPlan:
     memory: int
 
 
-def run(allowed: LocalOptions, cradle: ForkServer) -> JobReport:
-    # A folder of its own: what lies beside it in the user's scratch directory is the user's.
+def run(allowed: LocalOptions, fork_server: ForkServer) -> JobReport:
+    # A folder of its own, because other files in the user's scratch directory belong to the user.
     state = ((allowed.scratch or allowed.output) / STATE).absolute()
     place = WorkerDirectory(state, allowed.output, share_output=False)
     place.refuse_overlap(allowed.inputs)
@@ -61,8 +61,8 @@ def run(allowed: LocalOptions, cradle: ForkServer) -> JobReport:
         DirectoryLock(state, "scratch", SCRATCH_PID, options.deadlines.lock, mode=0o700),
     ):
         job = _resume_or_begin(options, place, state, plan)
-        nursery = WorkerPool(cradle, options, slices, place.output, state, state / "master" / JOIN)
-        report = _sort(options, nursery, state, job)
+        pool = WorkerPool(fork_server, options, slices, place.output, state, state / "master" / JOIN)
+        report = _sort(options, pool, state, job)
         if report.outcome is SortOutcome.FAILED:
             place.remove_output()
         place.release_output()
@@ -76,12 +76,12 @@ def _refuse_impossible(options: LocalOptions) -> None:
     if options.memory < least:
         workers = count_text(options.workers, "worker")
         raise SortRefused(
-            "bad_memory", f"--memory {options.memory} is too little for {workers}; at least {least // MIB}M are needed"
+            "bad_memory", f"--memory {options.memory} is too little for {workers}; give at least --memory {least // MIB}M"
         )
 
 
 def _resume_or_begin(options: LocalOptions, place: WorkerDirectory, state: Path, plan: LocalJobPlan) -> str:
-    """The unfinished job of the same command, or a new one; the output directory is then claimed for it."""
+    """The unfinished job of the same command, or a new one. The output directory is then claimed for it."""
     plans, journal = Journal(state / "plan"), Journal(state / "master" / JOURNAL)
     before, master = _load(plans, LocalJobPlan), _load(journal, Master)
     if before is not None and before.output != plan.output:
@@ -104,7 +104,7 @@ def _resume_or_begin(options: LocalOptions, place: WorkerDirectory, state: Path,
     try:
         place.claim_output(job, "run")
     except SortError:
-        # Nothing of ours stays in a directory that is somebody else's, and nothing of theirs goes.
+        # In a directory of the user, leave no file of the sort and remove no file of the user.
         remove(state / SCRATCH_PID)
         with suppress(OSError):
             state.rmdir()
@@ -115,7 +115,7 @@ def _resume_or_begin(options: LocalOptions, place: WorkerDirectory, state: Path,
 
 
 def _load(journal: Journal, declared: type[T]) -> T | None:
-    """A torn journal counts as lost scratch: the sort begins anew."""
+    """A corrupt journal counts as lost scratch: the sort begins again."""
     try:
         return journal.load(declared)
     except JournalCorrupt:
@@ -123,12 +123,12 @@ def _load(journal: Journal, declared: type[T]) -> T | None:
 
 
 def _claimed_by(state: Path, place: WorkerDirectory) -> bool:
-    """Whether the output directory belongs to the job in this state directory, though its plan is lost."""
+    """Whether the output directory belongs to the job in this state directory, although its plan is lost."""
     join = state / "master" / JOIN
     return join.exists() and place.is_claimed(load_join(join).job, "run")
 
 
-def _sort(options: LocalOptions, nursery: WorkerPool, state: Path, job: str) -> JobReport:
+def _sort(options: LocalOptions, pool: WorkerPool, state: Path, job: str) -> JobReport:
     master_options = MasterOptions(
         workers=options.workers,
         state=state / "master",
@@ -141,29 +141,29 @@ def _sort(options: LocalOptions, nursery: WorkerPool, state: Path, job: str) -> 
         job=job,
     )
 
-    def started(mastery: MasterService) -> None:
-        nursery.open(mastery.join.address, mastery.break_off)
+    def started(service: MasterService) -> None:
+        pool.open(service.join.address, service.break_off)
         if options.follow is not None:
-            threading.Thread(target=_follow, args=(options, mastery, nursery), daemon=True).start()
+            threading.Thread(target=_follow, args=(options, service, pool), daemon=True).start()
 
     try:
         report = serve_job(master_options, started=started)
     except BaseException:
-        # Whoever starts the same command again goes on from here; until then nobody should work behind his back.
-        nursery.close(at_once=True)
+        # The same command continues from here; until then no worker may go on.
+        pool.close(at_once=True)
         raise
-    nursery.close()
+    pool.close()
     return report
 
 
-def _follow(options: LocalOptions, mastery: MasterService, nursery: WorkerPool) -> None:
+def _follow(options: LocalOptions, service: MasterService, pool: WorkerPool) -> None:
     assert options.follow is not None
-    while not nursery.is_over.wait(FOLLOW_S):
-        options.follow(mastery.status())
+    while not pool.is_over.wait(FOLLOW_S):
+        options.follow(service.status())
 
 
 def _remove_state(state: Path) -> None:
-    """But for the directory itself, which is locked."""
+    """Remove everything but the directory itself, which is locked."""
     for path in sorted(state.iterdir()):
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""What can be chosen for a sort, and what holds if nothing is said?"""
+"""Define the options of a sort and their defaults."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,15 +17,15 @@ class Deadlines:
 
     registration: float = 300.0
     heartbeat: float = 1.0
-    """How often a worker tells how it is."""
+    """The interval of a worker's heartbeats."""
     heartbeat_lost: float = 15.0
-    """After so long without a heartbeat a worker counts as vanished, though it may come back."""
+    """A worker without a heartbeat for this long counts as lost, but it may come back."""
     worker_grace: float = 600.0
-    """How long a vanished worker is waited for before the job fails."""
+    """The job fails when a worker is lost for this long."""
     master_grace: float = 600.0
-    """How long a worker looks for a vanished master before it fails."""
+    """A worker fails when it cannot reach the master for this long."""
     lock: float = 30.0
-    """How long a worker waits for its directories when another process still holds them."""
+    """How long a worker waits for directories that another process has locked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,19 +34,19 @@ class MasterOptions:
     state: Path
     listen: str = "127.0.0.1:0"
     format: Format | None = None
-    """None: what the workers' inputs look like decides."""
+    """None: the workers' inputs decide."""
     proof: bool = True
     sync: bool = True
     tls: bool | None = None
-    """None: on, but not on the loopback."""
+    """None: on, except on the loopback."""
     join: Path | None = None
-    """A secret that was made before; None: one is made and kept in the state directory."""
+    """A secret that was made before. None: one is made and kept in the state directory."""
     deadlines: Deadlines = field(default_factory=Deadlines)
     hold: Breakpoint | None = None
     job: str | None = None
     """None: a new name."""
     say: Callable[[str], None] = print
-    """Takes the address, then the workers in order of their ranges."""
+    """Prints the address, then the workers in order of their ranges."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,13 +65,23 @@ class WorkerOptions:
     """None: as many as there are cores, at most eight."""
     resume: bool = True
     slice: Inputs | None = None
-    """Which ranges of which files are this worker's, as `run` cuts them; None: all of the inputs."""
+    """The ranges of files that are this worker's, as `run` divides them. None: all of the inputs."""
     share_output: bool = False
-    """Other workers write their partitions into the same directory, as under `run`."""
+    """Other workers write their partitions into the same directory, as in `run`."""
     deadlines: Deadlines = field(default_factory=Deadlines)
     hold: Breakpoint | None = None
     history: bool = False
-    """Print the history at the end of a job that went well, too."""
+    """Print the history also at the end of a job that succeeded."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForkRequest:
+    """What the fork server needs to start one worker."""
+
+    index: int
+    options: WorkerOptions
+    log: Path
+    """The file that gets the worker's standard error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +89,9 @@ class LocalOptions:
     inputs: tuple[Path, ...]
     output: Path
     workers: int = 1
-    """At most: a small input gets fewer."""
+    """The most workers; a small input gets fewer."""
     min_share: int = MIN_SHARE
-    """The bytes of input that each worker gets at least; 0 starts all workers."""
+    """The least bytes of input for each worker; 0 starts all workers."""
     memory: int = 2 * GIB
     """For all workers together."""
     format: Format = GENSORT
@@ -93,4 +103,4 @@ class LocalOptions:
     tls: bool = False
     deadlines: Deadlines = field(default_factory=Deadlines)
     follow: Callable[[JobStatus], None] | None = None
-    """Called several times a second with how it stands."""
+    """Called several times a second with the status."""

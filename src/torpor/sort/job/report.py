@@ -1,4 +1,4 @@
-"""What came of a sort, how fast was it, and who did how much of it?"""
+"""Describe the result of a sort: outcome, speed, and the share of each worker."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,9 +12,9 @@ from torpor.sort.proof import Proof
 
 class SortOutcome(StrEnum):
     VALID = "valid"
-    """Every record that was read was written, and all of them lie in order."""
+    """Every record that was read was written, and all records are in order."""
     UNPROVEN = "unproven"
-    """It came to its end, and nobody looked: `--no-proof`."""
+    """The sort ended without checks, because of `--no-proof`."""
     FAILED = "failed"
 
 
@@ -44,23 +44,23 @@ class JobReport:
     reason: str = ""
     """Why it failed."""
     proof: Proof = field(default_factory=Proof)
-    """Of everything that was written; the checksum counts only where the outcome is valid."""
+    """Of everything that was written. The checksum is valid only if the outcome is valid."""
     durations: Mapping[str, float] = field(default_factory=dict)
     """Seconds in each of the master's states."""
     history: tuple[Transition, ...] = ()
-    """The master's."""
+    """The master's history."""
     workers: tuple[WorkerReport, ...] = ()
     not_started: int = 0
-    """Workers that `run` was allowed and did not start, because the input is too small for them."""
+    """Workers that `run` was allowed to start and did not, because the input is too small for them."""
 
     @property
     def working_seconds(self) -> float:
-        """From when all workers were there: how long somebody took to start them says nothing of the sort."""
+        """Counted from when all workers were registered, because the time to start them does not depend on the sort."""
         return self.history[-1].at - self.history[0].at if len(self.history) > 1 else self.seconds
 
     @property
     def waited_seconds(self) -> float:
-        """For workers to come."""
+        """How long the master waited for workers."""
         return max(0.0, self.seconds - self.working_seconds)
 
     @property
@@ -73,16 +73,16 @@ class JobReport:
         return max((self.share(worker) for worker in self.workers), default=0.0)
 
     def share(self, worker: WorkerReport) -> float:
-        """What a worker wrote, of what each would have written had all written the same. In bytes: lines differ in length."""
+        """What a worker wrote, relative to an equal share. In bytes, because lines differ in length."""
         written = sum(one.written.size for one in self.workers)
         return worker.written.size * len(self.workers) / written if written else 0.0
 
 
-# ── for people ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── text ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def as_summary(report: JobReport) -> str:
-    """Three lines for a sort that went well."""
+    """Three lines for a sort that succeeded."""
     not_started = f", {_not_started(report)}" if report.not_started else ""
     skew = f", skew {report.skew:.2f}" if report.proof.records else ""
     return (
@@ -93,7 +93,7 @@ def as_summary(report: JobReport) -> str:
 
 
 def as_text(report: JobReport) -> str:
-    """The verdict comes last, where the eye rests once everything has scrolled by."""
+    """The verdict comes last, because the end of the output stays visible."""
     blocks = [
         *(_history(name, history) for name, history in histories(report) if history),
         _table(report) if report.workers else [],
@@ -106,7 +106,7 @@ def as_text(report: JobReport) -> str:
 def verdict(report: JobReport) -> str:
     match report.outcome:
         case SortOutcome.FAILED:
-            return f"failed after {seconds_text(report.seconds)}: {report.reason or 'nobody said why'}"
+            return f"failed after {seconds_text(report.seconds)}: {report.reason or 'no reason was given'}"
         case SortOutcome.VALID | SortOutcome.UNPROVEN:
             amount = f"{count_text(report.proof.records, 'record')}, {size_text(report.proof.size)}"
             speed = f"{seconds_text(report.working_seconds)} ({report.megabytes_per_second:,.0f} MB/s)"
@@ -115,12 +115,12 @@ def verdict(report: JobReport) -> str:
 
 
 def facts(report: JobReport) -> list[tuple[str, str]]:
-    told = [("job", report.job), ("format", report.format or "not known")]
+    told = [("job", report.job), ("format", report.format or "unknown")]
     told.append(("sorted by", _sorted_by(report)))
     if report.not_started:
         told.append(("allowed", _not_started(report)))
     if report.proof.records:
-        told.append(("skew", f"{report.skew:.2f} (the largest share, of the fair one)"))
+        told.append(("skew", f"{report.skew:.2f} (the largest share; 1 is an equal share)"))
     told.append(("checksum", checksum_text(report)))
     phases = [f"{state} {seconds_text(spent)}" for state, spent in report.durations.items() if state not in MASTER_TERMINAL]
     if phases:
@@ -171,7 +171,7 @@ def cells(report: JobReport, worker: WorkerReport) -> tuple[str, ...]:
 def _table(report: JobReport) -> list[str]:
     rows = [HEADINGS, *(cells(report, worker) for worker in report.workers)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    # Numbers stand right; the identity, which is last, has any length.
+    # Numbers are aligned to the right. The identity is last, because it can have any length.
     return ["  ".join([*(cell.rjust(width) for cell, width in zip(row, widths[:-1], strict=False)), row[-1]]) for row in rows]
 
 
@@ -184,7 +184,7 @@ def checksum_text(report: JobReport) -> str:
 
 
 def checksum(report: JobReport) -> str | None:
-    """Only of what was read and written alike: the sum over a part of the records would be mistaken for that over all."""
+    """Only if the outcome is valid: the sum of a part of the records could be mistaken for the sum of all."""
     return f"{report.proof.checksum:#018x}" if report.outcome is SortOutcome.VALID else None
 
 
@@ -193,24 +193,25 @@ def count_text(count: int, noun: str) -> str:
 
 
 def seconds_text(seconds: float) -> str:
-    """`0.012 s`, `1.63 s`, `75.2 s`, `1,234 s`: three digits or four, which is all that a measurement is worth."""
+    """`0.012 s`, `1.63 s`, `75.2 s`, `1,234 s`: three or four digits, because a measurement is not more exact."""
     places = 3 if seconds < 1 else 2 if seconds < 10 else 1 if seconds < 1000 else 0
     return f"{seconds:,.{places}f} s"
 
 
 def size_text(size: int) -> str:
-    """In powers of ten, as the speed is."""
+    """In powers of ten, like the speed."""
     for unit, factor in (("TB", 10**12), ("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
         if size >= factor:
             return f"{size / factor:,.2f} {unit}"
     return f"{size} B"
 
 
-# ── for programs ──────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── JSON ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def as_plain(report: JobReport) -> dict[str, Any]:
-    """What JSON can say; the names are a promise. Checksums are text: 64 bits are more than every reader of JSON keeps."""
+    """The report for JSON; the names are a promise. Checksums are text, because some JSON readers lose bits of 64-bit
+    numbers."""
     return {
         "job": report.job,
         "outcome": report.outcome.value,

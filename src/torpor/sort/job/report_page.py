@@ -1,6 +1,6 @@
-"""How does a sort look as a picture: who did what, when, and where did it break?
+"""Draw a sort as an HTML page: the state of the master and of each worker over time, and every failure.
 
-One file that needs nothing else: no script, no font, no picture from elsewhere. What somebody said is escaped.
+One file without scripts, fonts or pictures from elsewhere. Text from outside is escaped.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,7 +23,7 @@ from torpor.sort.machine.states import MasterState, WorkerState
 
 W, M = WorkerState, MasterState
 
-# Which colour a state has; a state in which is waited has the pale form of its phase's.
+# The colour of each state. A waiting state has the pale colour of its phase.
 COLOUR_OF: Mapping[str, str] = {
     W.INITIALIZING: "starting",
     W.SAMPLING: "sampling",
@@ -45,25 +45,25 @@ LEGEND = (
     ("sorting", "sorting"),
     ("shuffling", "shuffling"),
     ("merging", "merging"),
-    ("starting waiting", "pale: waiting for others"),
-    ("failed", "failed; the number is that of the next attempt"),
+    ("starting waiting", "pale: waiting for other workers"),
+    ("failed", "failed; the number is the next attempt"),
 )
 
 WIDTH, LEFT, RIGHT, TOP, BOTTOM = 1120.0, 150.0, 18.0, 10.0, 34.0
 PLOT = WIDTH - LEFT - RIGHT
 LANE, BAR = 28.0, 18.0
 LETTER = 6.3
-"""The width of a letter in a bar: what does not fit is left to the legend and the tooltip."""
+"""The width of a letter in a bar. A label that does not fit is left to the legend and the tooltip."""
 NAME_LETTERS = 20
 NARROWEST = 0.75
 TICKS = 8
 WAIT_SHOWN, TAIL = 0.1, 0.02
-"""What is drawn before and after the work, as a part of it."""
+"""The time that is drawn before and after the work, relative to the work."""
 
 
 @dataclass(frozen=True, slots=True)
 class StateSpan:
-    """One stay in one state, in seconds since the picture begins."""
+    """The time in one state, in seconds since the begin of the picture."""
 
     state: str
     begins: float
@@ -94,7 +94,7 @@ def page(report: JobReport) -> str:
             _tiles(report),
             f'<section><h2>Phases over time</h2><div class="wide">{picture(report)}</div>{_legend()}</section>',
             f'<section><h2>Workers</h2><div class="wide">{_table(report)}</div></section>' if report.workers else "",
-            f"<section><h2>The job</h2><dl>{''.join(_fact(*fact) for fact in facts(report))}</dl></section>",
+            f"<section><h2>Job</h2><dl>{''.join(_fact(*fact) for fact in facts(report))}</dl></section>",
             f"<section><h2>History</h2>{''.join(_history(*one) for one in histories(report))}</section>",
             "</main></body></html>",
             "",
@@ -122,14 +122,14 @@ def picture(report: JobReport) -> str:
 
 
 def lanes(report: JobReport) -> tuple[list[TimelineRow], float]:
-    """Who was in which state from when to when, and how many seconds there are to draw."""
+    """The states of master and workers over time, and the seconds to draw."""
     everything = [one.at for _, history in histories(report) for one in history] or [0.0]
     first, last = min(everything), max(everything)
     working = max(last - first, 1e-3)
-    # However long nobody came, what happened then shall have the room.
+    # A long wait for workers must not take the space of the work.
     begins = first - min(report.waited_seconds, WAIT_SHOWN * working)
     length = last - begins + TAIL * working
-    # Nobody enters the first state: that is what a job begins in.
+    # A history has no transition into the first state.
     opening = tuple(Transition("", one.source, begins, "started") for one in report.history[:1] if one.source)
     told = [((*opening, *report.history), "master"), *((worker.history, worker.identity) for worker in report.workers)]
     drawn = [
@@ -140,7 +140,7 @@ def lanes(report: JobReport) -> tuple[list[TimelineRow], float]:
 
 
 def spans(history: Sequence[Transition], begins: float, length: float) -> tuple[StateSpan, ...]:
-    """Each stay lasts until the next; the last one until the end."""
+    """Each state lasts until the next transition, and the last one until the end."""
     ends = [*(one.at - begins for one in history[1:]), length]
     return tuple(
         StateSpan(one.target, one.at - begins, max(one.at - begins, end), one.attempt, one.reason)
@@ -153,10 +153,10 @@ def _lane(lane: TimelineRow, top: float, scale: float) -> Iterator[str]:
     yield f'<line class="rule" x1="0" x2="{WIDTH:g}" y1="{top + LANE:g}" y2="{top + LANE:g}"/>'
     yield f'<text class="name" x="4" y="{middle + 4:g}"><title>{_text(lane.title)}</title>{_text(_name(lane))}</text>'
     if not lane.spans:
-        yield f'<text class="none" x="{LEFT + 6:g}" y="{middle + 4:g}">its history is not known</text>'
+        yield f'<text class="none" x="{LEFT + 6:g}" y="{middle + 4:g}">the history is not available</text>'
     for span in lane.spans:
         yield from _bar(span, top, scale)
-    # Breaks go on top of every bar: most last no time at all, and they are what one looks for.
+    # Failures are drawn on top of the bars: most take no time at all, and readers look for them.
     for number, span in enumerate(lane.spans):
         if span.state == W.FAILED:
             yield from _break(span, lane.spans[number + 1 :], top, scale)
@@ -165,11 +165,11 @@ def _lane(lane: TimelineRow, top: float, scale: float) -> Iterator[str]:
 def _bar(span: StateSpan, top: float, scale: float) -> Iterator[str]:
     x, width = LEFT + span.begins * scale, max(NARROWEST, (span.ends - span.begins) * scale)
     colour = COLOUR_OF.get(span.state, "starting")
-    # Whoever has finished stays and serves, but works no more.
+    # A worker that has finished still serves, but does not work.
     high = 3.0 if span.state == W.COMPLETED else BAR
     y = top + (LANE - high) / 2
     label = "waiting" if "waiting" in colour else span.state
-    # A break's mark stands where a failure begins.
+    # The mark of a failure is at its begin.
     indent = 12.0 if span.state == W.FAILED else 5.0
     fits = len(label) * LETTER + indent + 5 <= width and span.state != W.COMPLETED
     yield f'<g class="{colour}"><title>{_text(_title(span))}</title>'
@@ -181,11 +181,11 @@ def _bar(span: StateSpan, top: float, scale: float) -> Iterator[str]:
 
 def _break(failed: StateSpan, later: Sequence[StateSpan], top: float, scale: float) -> Iterator[str]:
     x = LEFT + failed.begins * scale
-    # Which attempt it has become, a worker learns only when it registers again.
+    # A worker learns its new attempt only when it registers again.
     attempt = next((span.attempt for span in later if span.attempt > failed.attempt), None)
     title = f"failed at {seconds_text(failed.begins)}: {failed.reason}"
     if later:
-        title += f"; begun again at {seconds_text(later[0].begins)}: {later[0].reason}"
+        title += f"; restarted at {seconds_text(later[0].begins)}: {later[0].reason}"
     yield f'<g class="break"><title>{_text(title)}</title>'
     yield f'<line x1="{x:.2f}" x2="{x:.2f}" y1="{top + 2:g}" y2="{top + LANE - 2:g}"/>'
     yield f'<circle cx="{x:.2f}" cy="{top + LANE / 2:g}" r="7"/>'
@@ -244,7 +244,7 @@ def _table(report: JobReport) -> str:
     rows = []
     for worker in report.workers:
         texts = [f"<td>{_text(cell)}</td>" for cell in cells(report, worker)]
-        # The meter's middle is the fair share.
+        # The middle of the meter is an equal share.
         full = min(100.0, report.share(worker) * 50)
         texts[share] = f'<td><span class="meter"><i style="width:{full:.1f}%"></i></span>{report.share(worker):.2f}</td>'
         rows.append(f"<tr>{''.join(texts)}</tr>")

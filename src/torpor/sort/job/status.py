@@ -1,4 +1,4 @@
-"""How does a job stand, as its master tells it?"""
+"""Define the status of a job, as its master reports it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -30,7 +30,7 @@ class JobStatus:
     address: str
     format: str
     expected: int
-    """How many workers there will be."""
+    """The number of workers of the job."""
     workers: tuple[WorkerStatus, ...] = ()
     durations: Mapping[str, float] = field(default_factory=dict)
     history: tuple[Transition, ...] = ()

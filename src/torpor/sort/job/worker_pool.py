@@ -7,27 +7,27 @@ from pathlib import Path
 
 from torpor.sort.data.segments import Inputs
 from torpor.sort.data.thread_pool import default_threads
-from torpor.sort.job.options import LocalOptions, WorkerOptions
+from torpor.sort.job.options import ForkRequest, LocalOptions, WorkerOptions
 from torpor.sort.worker.exit_codes import WorkerExitCode
 from torpor.sort.worker.fork_server import ForkServer, ForkServerExit, WorkerExit
 
 RESTARTS = 3
-"""How often a worker is started again, and how often the fork server is."""
+"""How often a worker is restarted, and how often the fork server is."""
 LEAVE_S = 5.0
-"""How long the workers may take to end by themselves once the job is over."""
+"""How long the workers may take to end by themselves after the job has ended."""
 
 
 class WorkerPool:
     def __init__(
-        self, cradle: ForkServer, options: LocalOptions, slices: Sequence[Inputs], output: Path, state: Path, join: Path
+        self, fork_server: ForkServer, options: LocalOptions, slices: Sequence[Inputs], output: Path, state: Path, join: Path
     ) -> None:
         self.is_over = threading.Event()
-        self._cradle = cradle
+        self._fork_server = fork_server
         self._options, self._slices, self._output, self._state, self._join = options, slices, output, state, join
         self._address = ""
         self._break_off: Callable[[str], None] = lambda reason: None
         self._restarts = dict.fromkeys(range(options.workers), 0)
-        self._cradle_restarts = 0
+        self._fork_server_restarts = 0
         self._changed = threading.Condition()
         self._alive: set[int] = set()
 
@@ -35,24 +35,24 @@ class WorkerPool:
         self._address, self._break_off = address, break_off
         for index in self._restarts:
             self._start(index)
-        threading.Thread(target=self._mind, name="nursery", daemon=True).start()
+        threading.Thread(target=self._watch, name="worker-pool", daemon=True).start()
 
     def close(self, *, at_once: bool = False) -> None:
-        """Workers end by themselves when the job is over; those that do not end with the fork server."""
+        """Workers end by themselves when the job has ended. Those that do not are ended with the fork server."""
         self.is_over.set()
         with self._changed:
             self._changed.wait_for(lambda: at_once or not self._alive, LEAVE_S)
-        self._cradle.close()
+        self._fork_server.close()
 
-    def _mind(self) -> None:
+    def _watch(self) -> None:
         while True:
-            match self._cradle.ended():
+            match self._fork_server.ended():
                 case WorkerExit() as ended:
                     self._discard(ended.index)
                     if not self.is_over.is_set():
-                        self._take_leave(ended)
+                        self._handle_exit(ended)
                 case ForkServerExit(code):
-                    if self.is_over.is_set() or not self._restart_cradle(code):
+                    if self.is_over.is_set() or not self._restart_fork_server(code):
                         break
         self._discard(*self._restarts)
 
@@ -61,17 +61,17 @@ class WorkerPool:
             self._alive.difference_update(indices)
             self._changed.notify_all()
 
-    def _restart_cradle(self, code: int) -> bool:
-        """Starts the fork server again, and the workers that ended with it. Their own restarts are not used up by that."""
-        if self._cradle_restarts == RESTARTS:
+    def _restart_fork_server(self, code: int) -> bool:
+        """Restart the fork server and the workers that ended with it. This does not use up the restarts of the workers."""
+        if self._fork_server_restarts == RESTARTS:
             self._break_off(
                 f"the fork server, which starts the workers, was started again {RESTARTS} times and ended each time; "
                 f"the last time it {_describe(code)}"
             )
             return False
-        self._cradle_restarts += 1
+        self._fork_server_restarts += 1
         try:
-            is_open = self._cradle.restart()
+            is_open = self._fork_server.restart()
         except OSError as error:
             self._break_off(
                 f"the fork server, which starts the workers, {_describe(code)} and cannot be started again: {error}"
@@ -82,7 +82,7 @@ class WorkerPool:
                 self._start(index)
         return is_open
 
-    def _take_leave(self, ended: WorkerExit) -> None:
+    def _handle_exit(self, ended: WorkerExit) -> None:
         if ended.code == WorkerExitCode.COMPLETED:
             return
         index, why = ended.index, _describe(ended.code) + _last_line(self._log(ended.index))
@@ -112,7 +112,7 @@ class WorkerPool:
         )
         with self._changed:
             self._alive.add(index)
-        self._cradle.start(index, worker, self._log(index))
+        self._fork_server.start(ForkRequest(index, worker, self._log(index)))
 
     def _log(self, index: int) -> Path:
         return self._state / f"worker.{index}.log"

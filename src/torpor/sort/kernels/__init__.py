@@ -1,1 +1,1 @@
-"""Which arrays follow from which? Arrays in, arrays out: no files, no clock, no threads, no dice but by seed."""
+"""Pure functions from arrays to arrays: no files, no clock, no threads; random numbers only from a seed."""

@@ -1,4 +1,4 @@
-"""Where do records and their keys lie in an array of bytes, and how are keys read many at a time?"""
+"""Locate records and their keys in an array of bytes, and read many keys at once."""
 
 from dataclasses import dataclass
 
@@ -13,18 +13,18 @@ Rows = npt.NDArray[np.intp]
 Offsets = npt.NDArray[np.int64]
 
 PREFIX_BYTES = 5
-"""Key bytes that are compared at once; with a row of 24 bits they fill one word."""
+"""Key bytes that are compared at once. With a row of 24 bits they fill one word."""
 ROW_BITS = 24
 
 WORD = 8
 NEWLINE = 10
-# The mask that keeps so many leading bytes of a big-endian word, from none to five.
+# The mask that keeps this many leading bytes of a big-endian word, from none to five.
 LEADING = np.array([(1 << 64) - (1 << (64 - 8 * width)) for width in range(PREFIX_BYTES + 1)], dtype=np.uint64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FixedBatch:
-    """Records of one length, end to end; the array may be read-only or a mapped file."""
+    """Records of one length, end to end. The array may be read-only or a mapped file."""
 
     data: Bytes
     format: Fixed
@@ -57,7 +57,7 @@ class FixedBatch:
         return np.full(_count(self, rows), self.format.key_length, dtype=np.int64)
 
     def leading(self, at: int, rows: Rows | None = None) -> Words:
-        """`prefix`, already shifted to the high 40 bits: what a sort packs with a row."""
+        """`prefix`, shifted to the high 40 bits; a sort packs it with a row."""
         length = self.format.length
         width = min(PREFIX_BYTES, self.format.key_length - at)
         count = _count(self, rows)
@@ -66,7 +66,7 @@ class FixedBatch:
         begin = self.format.key_offset + at
         if length < WORD:
             return self._byte_by_byte(begin, width, rows)
-        # Eight bytes are read at once, as far to the left as it takes to stay within the record.
+        # Eight bytes are read at once, from as far left as needed to stay within the record.
         read = min(begin, length - WORD)
         strided = np.ndarray((len(self),), dtype=">u8", buffer=self.data, offset=read, strides=(length,))
         words: Words = (strided if rows is None else strided[rows]).astype(np.uint64)
@@ -76,7 +76,7 @@ class FixedBatch:
         return words
 
     def prefix(self, at: int, rows: Rows | None = None) -> Words:
-        """Five key bytes from key byte `at` on, big-endian, padded with zeros, in the low 40 bits."""
+        """Five key bytes from key byte `at`, big-endian, padded with zeros, in the low 40 bits."""
         return _lowered(self.leading(at, rows))
 
     def _byte_by_byte(self, begin: int, width: int, rows: Rows | None) -> Words:
@@ -90,7 +90,7 @@ class FixedBatch:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LineBatch:
-    """Lines, each with its newline; a key never holds the newline."""
+    """Lines, each with its newline. A key never contains the newline."""
 
     data: Bytes
     starts: Offsets
@@ -123,7 +123,7 @@ class LineBatch:
         return _of(self.key_ends, rows) - _of(self.key_starts, rows)
 
     def leading(self, at: int, rows: Rows | None = None) -> Words:
-        """`prefix`, already shifted to the high 40 bits: what a sort packs with a row."""
+        """`prefix`, shifted to the high 40 bits; a sort packs it with a row."""
         count = _count(self, rows)
         if not count:
             return np.zeros(count, dtype=np.uint64)
@@ -134,7 +134,7 @@ class LineBatch:
         everywhere = np.ndarray((last + 1,), dtype=">u8", buffer=padded, strides=(1,))
         reads = np.minimum(begins, last)
         words: Words = everywhere[reads].astype(np.uint64)
-        # Near the end of the data a word is read from further left. A key that has ended is masked, whatever was read.
+        # Near the end of the data a word is read from further left. A key that has ended is masked.
         begins -= reads
         if begins.any():
             words <<= (np.minimum(begins, WORD - 1) * 8).astype(np.uint64)
@@ -142,7 +142,7 @@ class LineBatch:
         return words
 
     def prefix(self, at: int, rows: Rows | None = None) -> Words:
-        """Five key bytes from key byte `at` on, big-endian, padded with zeros, in the low 40 bits."""
+        """Five key bytes from key byte `at`, big-endian, padded with zeros, in the low 40 bits."""
         return _lowered(self.leading(at, rows))
 
 
@@ -150,7 +150,7 @@ Batch = FixedBatch | LineBatch
 
 
 def batch_of(format: Format, data: Bytes) -> Batch:  # noqa: A002 - the product's word for it
-    """The records in `data`, which holds whole ones only."""
+    """The records in `data`, which contains only whole records."""
     return FixedBatch(data, format) if isinstance(format, Fixed) else _lines_of(format, data)
 
 
@@ -169,10 +169,10 @@ def _lines_of(lines: Lines, data: Bytes) -> LineBatch:
 
 
 def _field(data: Bytes, starts: Offsets, ends: Offsets, field: int, delimiter: int) -> tuple[Offsets, Offsets]:
-    """Field `field`, from 1, of each line; a line that has not so many has an empty key at its end."""
+    """Field `field`, from 1, of each line. A line with fewer fields has an empty key at its end."""
     delimiters = np.flatnonzero(data == delimiter)
     first = np.searchsorted(delimiters, starts)
-    # A line that lacks the field finds a delimiter of a later line, or this one beyond all lines.
+    # A line without the field finds a delimiter of a later line, or this one after all lines.
     delimiters = np.append(delimiters, len(data))
     before = starts if field == 1 else delimiters[np.minimum(first + field - 2, len(delimiters) - 1)] + 1
     after = delimiters[np.minimum(first + field - 1, len(delimiters) - 1)]

@@ -1,4 +1,4 @@
-"""Which sum shows that no record was lost, doubled or changed, in whatever order they come?"""
+"""Compute a sum that shows a lost, doubled or changed record, for any order of the records."""
 
 import numpy as np
 
@@ -8,9 +8,9 @@ from torpor.sort.kernels.spans import WIDEST, copy_spans, sliding_units
 from torpor.sort.proof import MODULUS, Proof
 from torpor.sort.record import Fixed, Format, Lines
 
-# A record is a row of 32-bit words; its hash is the sum of each word times an odd number of 64 bits that belongs to the word's
-# place, mixed so that words of two records cannot change places unseen. Words of 64 bits would be fewer, but then a change of
-# the highest bits of two words cancels out.
+# A record is a row of 32-bit words. Its hash is the sum of each word times an odd 64-bit number for the word's place, mixed so
+# that words of two records cannot be exchanged without a change of the sum. 64-bit words would be fewer, but a change of the
+# highest bits of two words would cancel out.
 PLACE_SEED = 0x746F72706F72
 UNIT_SEED = 0x736F7274
 LENGTH_FACTOR = 0xD6E8FEB86659FD93
@@ -23,11 +23,11 @@ BYTES_AT_ONCE = 1 << 21
 
 
 def prove(records: Batch | Bytes, format: Format) -> Proof:  # noqa: A002 - the product's word for it
-    """Number, bytes and checksum of these records; the proofs of any grouping of them add up to the same."""
+    """Number, bytes and checksum of these records. The proofs of any grouping of them add up to the same."""
     if isinstance(format, Fixed):
         data = records.data if isinstance(records, FixedBatch) else _array(records)
         return _prove_fixed(FixedBatch(data, format))
-    # Where the keys lie does not matter here.
+    # The places of the keys do not matter here.
     return _prove_lines(records if isinstance(records, LineBatch) else _lines(_array(records)))
 
 
@@ -48,7 +48,7 @@ def _prove_fixed(batch: FixedBatch) -> Proof:
 
 
 def hashes(batch: FixedBatch) -> Words:
-    """The hash of each record; their sum is the checksum of them all."""
+    """The hash of each record. Their sum is the checksum of all."""
     length, count = batch.format.length, len(batch)
     width = -(-length // HALF)
     factors = _factors(width)
@@ -65,7 +65,7 @@ def hashes(batch: FixedBatch) -> Words:
             rows = padded[: len(rows)]
         np.copyto(wide[: len(rows)], rows.view("<u4"))
         np.vecdot(wide[: len(rows)], factors, out=found[begin : begin + len(rows)])
-    # Without it a record of zeros would count nothing.
+    # Without it a record of zeros would add nothing.
     found += np.uint64(length * LENGTH_FACTOR % MODULUS)
     return mix64(found)
 
@@ -84,7 +84,8 @@ def _prove_lines(batch: LineBatch) -> Proof:
 
 
 def _sum_of_lines(data: Bytes, starts: Offsets, lengths: Offsets, room: Words) -> int:
-    """Each line is cut into units, the last of them shorter; each is hashed as a record, and they are added by their places."""
+    """Each line is cut into units, the last of them shorter. Each unit is hashed as a record, and they are added by their
+    places."""
     units = (lengths - 1) // WIDEST
     rest = units * WIDEST
     hashes = _hash_short(data, starts + rest, lengths - rest, room)
@@ -99,13 +100,13 @@ def _sum_of_lines(data: Bytes, starts: Offsets, lengths: Offsets, room: Words) -
         mixed = mix64(_linear(whole, _factors(WIDEST // HALF), room))
         mixed *= _unit_factors(within)
         hashes[long] += np.add.reduceat(mixed, firsts)
-    # Units of zeros add nothing; the length tells that they are there.
+    # Units of zeros add nothing; the length shows that they are there.
     hashes += lengths.astype(np.uint64) * np.uint64(LENGTH_FACTOR)
     return int(mix64(hashes).sum(dtype=np.uint64))
 
 
 def _hash_short(data: Bytes, starts: Offsets, lengths: Offsets, room: Words) -> Words:
-    """The hash of each stretch of at most a unit; zeros that fill up a row add nothing to it, so rows may have any width."""
+    """The hash of each stretch of at most a unit. Zeros that fill up a row add nothing to it, so rows may have any width."""
     hashes = np.empty(len(starts), dtype=np.uint64)
     width, above = HALF, 0
     while above < WIDEST:
@@ -123,7 +124,7 @@ def _factors(width: int) -> Words:
 
 
 def _unit_factors(places: Offsets) -> Words:
-    # Most lines have one unit or few, so the numbers are looked up and not made anew for each.
+    # Most lines have few units, so the numbers are looked up and not computed for each.
     return (seeded_hash(np.arange(int(places.max()) + 1, dtype=np.uint64), UNIT_SEED) | np.uint64(1))[places]
 
 

@@ -1,8 +1,8 @@
-"""What is zlib's CRC-32 of each record of one length?
+"""Compute zlib's CRC-32 of each record of one length.
 
-zlib answers for one record in one call, and the call costs more than the answer. But a CRC is affine over bits: that of a
-record is that of as many zeros, exclusive-or what each byte adds at its place, which tables know. So one lookup for each two
-places answers for all records at once; places that are the same in all records, or the same as their neighbour, need none.
+zlib computes one CRC for each call, and the call costs more than the CRC. But a CRC is affine over bits: the CRC of a record is
+the CRC of as many zeros, exclusive-or what each byte adds at its place, which is in tables. So one lookup for each two places
+computes it for all records at once. Places that are the same in all records, or the same as their neighbour, need none.
 """
 
 import zlib
@@ -18,18 +18,18 @@ Sums = NDArray[np.uint32]
 Flags = NDArray[np.bool_]
 
 LONGEST_TABLED = 256
-"""Longer records go through zlib: the tables would outgrow every cache, and a call costs less than what it does."""
+"""Longer records go through zlib: the tables would be larger than every cache, and a call costs less than its work."""
 BLOCK = 1600 * 1024
-"""What is looked up at once: more falls out of the cache from one column to the next, with less threads wait for each other
-between two calls longer than the calls take."""
+"""Bytes that are looked up at once. More would leave the cache from one column to the next; with less, threads wait for each
+other between two calls longer than the calls take."""
 SAMPLE = 64
-"""Records that are looked at for what they have in common before all of them are."""
+"""Records that are examined for what they have in common before all of them are."""
 FEWEST_EXAMINED = 1024
-"""Fewer records may well have something in common by chance, for which tables would be made and never used again."""
+"""Fewer records may have something in common by chance, and tables would be made for it and never used again."""
 
 
 class CrcColumn(NamedTuple):
-    """Two neighbouring bytes of every record, or one, and what they add for all places that they stand for."""
+    """Two neighbouring bytes of every record, or one, and what they add for all places that they represent."""
 
     at: int
     kind: str
@@ -37,7 +37,7 @@ class CrcColumn(NamedTuple):
 
 
 class Crc32:
-    """Holds the room that the calculation needs; each thread has its own."""
+    """Holds the buffers of the computation; each thread has its own."""
 
     def __init__(self, length: int) -> None:
         self.length = length
@@ -47,7 +47,7 @@ class Crc32:
         self._differences = np.empty(self._rows * length, np.uint8)
 
     def of(self, data: Bytes) -> Sums:
-        """The CRC of every record; `data` holds whole ones only."""
+        """The CRC of every record. `data` contains only whole records."""
         count, rest = divmod(len(data), self.length)
         if rest:
             raise ValueError(f"{len(data)} bytes are not a whole number of records of {self.length} bytes")
@@ -64,16 +64,16 @@ class Crc32:
         count = len(out)
         indices, found = self._indices[:count], self._found[:count]
         varying, turning = self._examined(data, count)
-        # What is the same in all records adds the same to all.
+        # Bytes that are the same in all records add the same to all.
         out[:] = zlib.crc32(np.where(varying, np.uint8(0), data[: self.length]).tobytes())
         for column in _columns(varying.tobytes(), turning.tobytes()):
             indices[:] = np.ndarray((count,), column.kind, data, offset=column.at, strides=(self.length,))
-            # No index is out of range; of all modes, wrapping is the fastest.
+            # No index is out of range, and "wrap" is the fastest mode.
             column.table.take(indices, out=found, mode="wrap")
             np.bitwise_xor(out, found, out=out)
 
     def _examined(self, data: Bytes, count: int) -> tuple[Flags, Flags]:
-        """Which places are not the same in all records, and which not always the same as the place before."""
+        """The places that are not the same in all records, and the places that are not always the same as the place before."""
         length = self.length
         varying, turning = np.ones(length, np.bool_), np.ones(length, np.bool_)
         if count < FEWEST_EXAMINED:
@@ -83,14 +83,15 @@ class Crc32:
             varying = self._combined(data[length:], data[:-length])
         repeated = (sample[:, 1:] == sample[:, :-1]).all(axis=0)
         if (repeated & varying[1:]).any():
-            # The last byte of each record is compared with the first of the next, which means nothing; the last has no next.
+            # The last byte of each record is compared with the first of the next, which has no meaning; the last record has no
+            # next.
             last = data[-length:]
             turning[1:] = self._combined(data[1 : 1 - length], data[:-length])[:-1] | (last[1:] != last[:-1])
         return varying, turning
 
     def _combined(self, some: Bytes, others: Bytes) -> Flags:
-        """At which places of any record these two differ."""
-        # One half of the differences is laid over the other until one is left: long rows of bytes for NumPy, where a
+        """The places at which these two differ in any record."""
+        # One half of the differences is combined with the other until one is left. These are long rows of bytes for NumPy; a
         # reduction by columns would have short ones.
         length, left = self.length, len(some) // self.length
         differences = self._differences
@@ -105,9 +106,9 @@ class Crc32:
 
 @lru_cache(maxsize=4)
 def _columns(varying: bytes, turning: bytes) -> tuple[CrcColumn, ...]:
-    """What is to be looked up, by a flag for each place."""
+    """The lookups that are needed, by a flag for each place."""
     length = len(varying)
-    # A place that varies beside one that does not is not always the same as it, so runs end where anything turns.
+    # A place that varies next to one that does not is not always the same, so runs end where anything changes.
     runs = [
         (begin, next((at for at in range(begin + 1, length) if turning[at]), length))
         for begin in range(length)
@@ -126,23 +127,23 @@ def _columns(varying: bytes, turning: bytes) -> tuple[CrcColumn, ...]:
 
 @lru_cache(maxsize=LONGEST_TABLED)
 def _pair(length: int, begin: int, middle: int, end: int) -> Sums:
-    """What two runs add; the first one's byte is the low one."""
+    """What two runs add. The byte of the first run is the low one."""
     return np.bitwise_xor(_run(length, middle, end)[:, None], _run(length, begin, middle)[None, :]).reshape(-1)
 
 
 def _run(length: int, begin: int, end: int) -> Sums:
-    """What a byte adds that stands at all these places."""
+    """What a byte adds that is at all these places."""
     added: Sums = np.bitwise_xor.reduce(_before()[length - end : length - begin], axis=0)
     return added
 
 
 @cache
 def _before() -> Sums:
-    """What a byte adds that stands so many places before the end."""
+    """What a byte adds that is this many places before the end."""
     zero = zlib.crc32(b"\0")
     single = np.array([zlib.crc32(bytes([byte])) ^ zero for byte in range(256)], np.uint32)
     places = [single]
     for _ in range(LONGEST_TABLED - 1):
-        # One more byte of zeros behind it.
+        # One more byte of zeros after it.
         places.append(single[places[-1] & np.uint32(0xFF)] ^ (places[-1] >> np.uint32(8)))
     return np.stack(places)

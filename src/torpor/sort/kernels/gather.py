@@ -1,4 +1,4 @@
-"""How are records brought together in a given order?"""
+"""Copy records in a given order."""
 
 import numpy as np
 import numpy.typing as npt
@@ -8,10 +8,11 @@ from torpor.sort.kernels.spans import copy_spans
 
 
 def gather(batch: Batch, rows: Rows, out: Bytes) -> int:
-    """Write the records of `rows`, in that order, to the beginning of `out`; returns the bytes written."""
+    """Write the records of `rows`, in that order, to the beginning of `out`. Returns the bytes written."""
     if not len(rows):
         return 0
-    # Out of range would otherwise be clipped, and a record written twice. As unsigned numbers negative ones are large.
+    # Rows out of range would otherwise be clipped, and a record would be written twice. As unsigned numbers, negative rows are
+    # large.
     if int(rows.view(np.uintp).max()) >= len(batch):
         raise IndexError(f"rows {int(rows.min())} to {int(rows.max())} are not all among {len(batch)}")
     if isinstance(batch, FixedBatch):
@@ -26,7 +27,7 @@ def gather(batch: Batch, rows: Rows, out: Bytes) -> int:
 def _gather_fixed(batch: FixedBatch, rows: Rows, out: Bytes) -> int:
     length = batch.format.length
     size = len(rows) * length
-    # With the mode "raise" NumPy would gather into a copy of `out` first; the caller has seen that all rows are in range.
+    # With the mode "raise" NumPy would gather into a copy of `out` first. The caller has checked that all rows are in range.
     np.take(_records(batch.data, length), rows, out=_records(_beginning(out, size), length), mode="clip")
     return size
 

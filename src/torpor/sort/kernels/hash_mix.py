@@ -1,4 +1,4 @@
-"""How does each bit of a word come to matter for every bit of another?"""
+"""Mix words, so that each bit of the result depends on each bit of the input."""
 
 import numpy as np
 
@@ -11,7 +11,7 @@ SECOND = np.uint64(0x94D049BB133111EB)
 
 
 def mix64(words: Words) -> Words:
-    """One-to-one, in place: what differs in one bit differs in about half of them afterwards."""
+    """One-to-one, in place: words that differ in one bit differ in about half of the bits afterwards."""
     shifted = words >> np.uint64(30)
     words ^= shifted
     words *= FIRST
@@ -24,5 +24,5 @@ def mix64(words: Words) -> Words:
 
 
 def seeded_hash(numbers: Words, seed: int) -> Words:
-    """Numbers that look random, a function of each number and the seed alone."""
+    """Pseudorandom numbers that depend only on each number and the seed."""
     return mix64(numbers * np.uint64(GOLDEN) + np.uint64((seed + GOLDEN) % (1 << 64)))

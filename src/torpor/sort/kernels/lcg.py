@@ -1,7 +1,7 @@
-"""Which bytes does the public benchmark's generator put into record number i?
+"""Compute the bytes of record number i of the public benchmark's generator.
 
 The state of record i is X(i + 1) of X' = aX + c modulo 2^128 with X(0) = 0. Any number of steps is again one multiplication and
-one addition, so any state is reached at once, and all states of a span are one array of factors times the span's first state.
+one addition, so any state is computed directly, and all states of a span are one array of factors times the span's first state.
 """
 
 from collections.abc import Callable, Iterator
@@ -20,17 +20,17 @@ INCREMENT = 0x4A696D47726179524950202020202001
 MODULUS = 1 << 128
 
 SPAN = 16384
-"""Records made at once: with fewer, threads wait for each other between two calls longer than the calls take."""
+"""Records made at once. With fewer, threads wait for each other between two calls longer than the calls take."""
 SKEWED_KEYS = 1 << 16
-"""How many keys the Zipf half of skewed records is drawn from."""
+"""The number of keys from which the Zipf half of skewed records is drawn."""
 
 _WORD = (1 << 64) - 1
 _HALF = np.uint64((1 << 32) - 1)
 _BITS = {bits: np.uint64(bits) for bits in (16, 32, 48)}
 _DIGITS = b"0123456789ABCDEF"
 _BASE = 95
-"""How many printable characters there are, the space included."""
-# NumPy copies sixteen bytes at once only as a complex number; nothing is calculated with it.
+"""The number of printable characters, including the space."""
+# NumPy copies sixteen bytes at once only as a complex number. It is not used for calculation.
 _SIXTEEN = np.dtype(np.complex128)
 
 
@@ -40,7 +40,7 @@ class LcgStates(NamedTuple):
 
 
 class _Jumps(NamedTuple):
-    """X(i + k) = factor[k] * X(i) + addend[k]; the factors' low words also come in halves."""
+    """X(i + k) = factor[k] * X(i) + addend[k]. The low words of the factors are also there in halves."""
 
     factor: LcgStates
     factor_top: Words
@@ -54,7 +54,7 @@ def state(number: int) -> int:
 
 
 def states(first: int, count: int) -> LcgStates:
-    """Those of the records first, first + 1, ..."""
+    """The states of the records first, first + 1, ..."""
     parts = [_states(start, present) for _, present, start in _spans(first, count)]
     if not parts:
         return LcgStates(np.empty(0, np.uint64), np.empty(0, np.uint64))
@@ -72,8 +72,8 @@ def ascii_records(first: int, out: Bytes, *, skew: bool = False) -> None:
 
 
 def ranks(own: LcgStates) -> NDArray[np.intp]:
-    """Whose key a skewed record borrows: for half of them that of record 0, else that of record r with a weight of 1 / r."""
-    # No key holds these bits, so which key is borrowed does not depend on the record's own.
+    """The record whose key a skewed record borrows: record 0 for half of them, else record r with a weight of 1 / r."""
+    # No key contains these bits, so the borrowed key does not depend on the record's own key.
     draws = (own.low >> _BITS[16]).astype(np.uint32)
     return np.searchsorted(_shares(), draws, side="right")
 
@@ -82,7 +82,7 @@ def ranks(own: LcgStates) -> NDArray[np.intp]:
 
 
 def _steps(count: int) -> tuple[int, int]:
-    """So many steps as one: X(i + count) = factor * X(i) + addend."""
+    """This many steps as one: X(i + count) = factor * X(i) + addend."""
     factor, addend = 1, 0
     twice_factor, twice_addend = MULTIPLIER, INCREMENT
     while count:
@@ -94,7 +94,7 @@ def _steps(count: int) -> tuple[int, int]:
 
 
 def _spans(first: int, count: int) -> Iterator[tuple[int, int, int]]:
-    """Where each span begins, how many records it has, and the state of its first one."""
+    """The begin of each span, its number of records, and the state of its first record."""
     factor, addend = _steps(SPAN)
     start = state(first)
     for begin in range(0, count, SPAN):
@@ -113,7 +113,7 @@ def _first(part: LcgStates | Words, count: int) -> Any:
 
 
 def _multiplied(jumps: _Jumps, start: int) -> LcgStates:
-    """factor * start + addend modulo 2^128, in words of 64 bits whose product is made of halves."""
+    """factor * start + addend modulo 2^128, in 64-bit words whose product is computed from halves."""
     start_high, start_low = np.uint64(start >> 64), np.uint64(start & _WORD)
     start_top, start_bottom = np.uint64((start & _WORD) >> 32), start_low & _HALF
     low = jumps.factor.low * start_low
@@ -156,7 +156,7 @@ def _words(numbers: tuple[int, ...]) -> LcgStates:
 
 @cache
 def _shares() -> NDArray[np.uint32]:
-    """Up to which of 2^32 draws each rank but the last is chosen. Whole numbers only: the same on every machine."""
+    """Up to which of 2^32 draws each rank but the last is chosen. Only whole numbers, so it is the same on every machine."""
     weights = list(accumulate((1 << 48) // rank for rank in range(1, SKEWED_KEYS + 1)))
     half = 1 << 31
     return np.array([half, *(half + half * weight // weights[-1] for weight in weights[:-1])], np.uint32)
@@ -197,14 +197,14 @@ def _fill(
 
 
 def _put_constant(rows: Bytes, first: int, before: bytes, behind: bytes) -> None:
-    """Everything that a record shares with its neighbours, and the last four digits of its number."""
+    """The bytes that a record shares with its neighbours, and the last four digits of its number."""
     whole = rows.view(f"V{LENGTH}")
     digits = _field(rows, np.dtype(np.uint32), len(before) + 28)
     count = len(whole)
     begin = 0
     while begin < count:
         number = first + begin
-        # The other 28 digits stay the same until the last four are used up.
+        # The other 28 digits stay the same until the last four overflow.
         stop = min(count, begin + 0x10000 - number % 0x10000)
         whole[begin:stop] = np.void(before + b"%032X" % number + behind)
         digits[begin:stop] = _four_digits()[number % 0x10000 :][: stop - begin]
@@ -237,7 +237,7 @@ def _put_filler(rows: Bytes, low: Words, at: int, size: int) -> None:
     found = np.empty(len(low), _SIXTEEN)
     for place in range(3):
         indices[:] = halves[:, 2 - place]
-        # No index is out of range; of all modes, wrapping is the fastest.
+        # No index is out of range, and "wrap" is the fastest mode.
         _sixteen_digits().take(indices, out=found, mode="wrap")
         _field(rows, _SIXTEEN, at + size - 48 + 16 * place)[:] = found
 

@@ -1,4 +1,4 @@
-"""In which order do records stand by their keys, equal ones in the order in which they came?"""
+"""Compute the stable order of records by their keys."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -9,14 +9,14 @@ import numpy.typing as npt
 from torpor.sort.kernels.batch import PREFIX_BYTES, ROW_BITS, Batch, Rows, Words
 
 PACKED_BITS = ROW_BITS
-"""The low bits of a packed word that hold a row; the others hold a prefix of its key."""
+"""The low bits of a packed word, which hold a row. The others hold a prefix of its key."""
 MOST_ROWS = 1 << PACKED_BITS
 
 ROW_MASK = np.uint64(MOST_ROWS - 1)
 SHIFT = np.uint64(PACKED_BITS)
 
-# Below so many rows one comparison of whole keys costs less than arrays do; and beyond so many key bytes, of which so many
-# more are expected, rows are most likely equal to the end: an array would look at five bytes of each at a time.
+# Below FEW rows one comparison of whole keys costs less than arrays. After DEEP key bytes, if LONG more are expected, rows are
+# most likely equal to the end, and arrays would read only five bytes of each at a time.
 FEW = 48
 DEEP = 8 * PREFIX_BYTES
 LONG = 160
@@ -32,7 +32,7 @@ def packed_sort(prefixes: Words) -> Words:
 
 
 def sorted_packed(batch: Batch) -> Words:
-    """(prefix << 24 | row) in the final, stable order by whole keys: the low bits are the order, the high ones ascend."""
+    """(prefix << 24 | row) in the final, stable order by whole keys. The low bits are the order, the high bits ascend."""
     _refuse_too_many(len(batch))
     packed = batch.leading(0)
     packed |= np.arange(len(batch), dtype=np.uint64)
@@ -41,10 +41,10 @@ def sorted_packed(batch: Batch) -> Words:
 
 
 def merged_order(batch: Batch, pieces: Sequence[tuple[Words, int]], room: Words) -> Rows:
-    """The rows of these pieces in their stable order; a piece is a stretch of a chunk's `sorted_packed` and its first row.
+    """The rows of these pieces in their stable order. A piece is a stretch of a chunk's `sorted_packed` and its first row.
 
-    Chunks that were sorted one by one are so sorted together without a look at their records, ties apart. What the pieces'
-    prefixes have in common is left out, and leaves room for rows of the whole batch.
+    Chunks that were sorted one by one are sorted together without reading their records, except for ties. What the prefixes of
+    the pieces have in common is left out, which leaves room for rows of the whole batch.
     """
     count = sum(len(packed) for packed, _ in pieces)
     _refuse_too_many(count)
@@ -87,7 +87,8 @@ def _refuse_too_many(count: int) -> None:
 
 
 def _sort(batch: Batch, packed: Words, mask: np.uint64, *, seen: bool = True) -> None:
-    """By what is packed, then by the rest of the keys; `mask` has the bits of the row, `seen` says if prefixes are whole."""
+    """Sort by the packed words, then by the rest of the keys. `mask` has the bits of the row; `seen` says whether prefixes are
+    whole."""
     packed.sort()
     tied = (packed[1:] ^ packed[:-1]) <= mask
     if tied.any():
@@ -98,7 +99,7 @@ def _sort(batch: Batch, packed: Words, mask: np.uint64, *, seen: bool = True) ->
 
 
 class _Ties:
-    """Rows that are equal so far, in groups: where they stand in `packed`, and in which order now."""
+    """Rows that are equal so far, in groups: their places in `packed`, and their present order."""
 
     __slots__ = ("groups", "mask", "members", "packed", "places")
 
@@ -111,14 +112,14 @@ class _Ties:
         return len(self.places)
 
     def refine(self, values: Words) -> None:
-        """Sort each group by these values of at most 40 bits, and keep what is tied still."""
+        """Sort each group by these values of at most 40 bits, and keep what is still tied."""
         other_group = self.groups[1:] != self.groups[:-1]
-        # A key that is frequent ties to its end, and so do lines with the same beginning: most often nothing is to be done.
+        # A frequent key ties to its end, and so do lines with the same beginning. Most often no work is left.
         same = values[1:] == values[:-1]
         if (same | other_group).all():
             return
         if not ((values[1:] >= values[:-1]) | other_group).all():
-            # First by value, then by group: both sorts are stable, because the index is packed with what is compared.
+            # First by value, then by group. Both sorts are stable, because the index is packed with the value.
             order = rows_of(packed_sort(values))
             if self.groups[0] != self.groups[-1]:
                 order = order[rows_of(packed_sort(self.groups[order]))]
@@ -131,7 +132,7 @@ class _Ties:
 
     def settle(self, order: Rows) -> None:
         self.members = self.members[order]
-        # The prefix of a group is one, so only the rows change places.
+        # All rows of a group have the same prefix, so only the rows change places.
         self.packed[self.places] = (self.packed[self.places] & ~self.mask) | self.members
 
     def keep(self, chosen: npt.NDArray[np.bool_]) -> None:
@@ -142,12 +143,12 @@ class _Ties:
 
 
 def _break_ties(batch: Batch, ties: _Ties) -> None:
-    """Order by the rest of their keys the rows whose prefixes tie, five bytes of all of them at a time."""
+    """Order rows with equal prefixes by the rest of their keys, five bytes of all of them at a time."""
     at = 0
     while len(ties):
         left = _resolve_ends(batch, ties, at) if batch.key_length is None else batch.key_length - at
         if left <= PREFIX_BYTES:
-            # Nothing is left, or only keys that end with this prefix: they are equal.
+            # Nothing is left, or only keys that end with this prefix, which are equal.
             return
         at += PREFIX_BYTES
         if len(ties) <= FEW or (at >= DEEP and left > LONG):
@@ -157,9 +158,9 @@ def _break_ties(batch: Batch, ties: _Ties) -> None:
 
 
 def _resolve_ends(batch: Batch, ties: _Ties, at: int) -> float:
-    """Order keys that end within the prefix at `at`, and let go of them; returns how long the others are on average from there.
+    """Order the keys that end within the prefix at `at`, and drop them. Returns the average remaining length of the others.
 
-    Of two keys that are equal when padded with zeros the shorter one is first, and if they are as long, they are equal.
+    Of two keys that are equal when padded with zeros the shorter one is first; if they have the same length, they are equal.
     """
     lengths = batch.key_lengths(ties.rows())
     lengths -= at
@@ -179,7 +180,8 @@ def _compare(batch: Batch, ties: _Ties) -> None:
 
 
 def _grouped(tied: npt.NDArray[np.bool_]) -> tuple[Rows, Words]:
-    """Which elements tie with a neighbour, and their groups; `tied` says of all but the first if they tie with the last."""
+    """The elements that tie with a neighbour, and their groups. `tied` says for all but the first whether they tie with the one
+    before."""
     chosen = np.zeros(len(tied) + 1, dtype=np.bool_)
     chosen[1:] = tied
     chosen[:-1] |= tied

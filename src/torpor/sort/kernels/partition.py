@@ -1,4 +1,4 @@
-"""Where in a sorted chunk does each partition begin?"""
+"""Find where each partition begins in a sorted chunk."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from torpor.sort.kernels.partition_boundaries import Boundary
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BoundaryTable:
-    """Boundaries with their prefixes, for many chunks to be split by."""
+    """Boundaries with their prefixes, used for many chunks."""
 
     boundaries: tuple[Boundary, ...]
     leading: Words
@@ -28,7 +28,7 @@ def boundary_table(boundaries: Sequence[Boundary]) -> BoundaryTable:
 
 
 def split(batch: Batch, packed: Words, cuts: BoundaryTable, worker: int, base: int) -> Offsets:
-    """Where each partition begins in the order that `sorted_packed` gave, and at the end the number of records.
+    """The begin of each partition in the order that `sorted_packed` gave, and at the end the number of records.
 
     `base` is the position of the batch's first byte in the worker's inputs.
     """
@@ -37,7 +37,7 @@ def split(batch: Batch, packed: Words, cuts: BoundaryTable, worker: int, base: i
     low = np.searchsorted(packed, cuts.leading)
     high = np.searchsorted(packed, cuts.leading | ROW_MASK, side="right")
     begins[1:-1] = low
-    # Where a prefix ties, whole keys decide. Many boundaries may share one key that is frequent: it is looked up once.
+    # Where a prefix ties, whole keys decide. Many boundaries may share one frequent key; it is looked up once.
     ranges: dict[bytes, tuple[int, int]] = {}
     for place in np.flatnonzero(high > low).tolist():
         key, owner, position = cuts.boundaries[place]
@@ -50,13 +50,13 @@ def split(batch: Batch, packed: Words, cuts: BoundaryTable, worker: int, base: i
         elif owner < worker:
             begins[place + 1] = first
         else:
-            # Among equal keys the rows ascend, and positions with them.
+            # Among equal keys the rows ascend, and so do the positions.
             begins[place + 1] = first + int(np.searchsorted(packed[first:beyond], cuts.leading[place] | np.uint64(row)))
     return begins
 
 
 def _range_of(batch: Batch, packed: Words, key: bytes, low: int, high: int) -> tuple[int, int]:
-    """Where records with this very key begin and end, within those whose prefix is the same."""
+    """The begin and end of the records with this key, among those with the same prefix."""
 
     def key_at(place: int) -> bytes:
         return batch.key(int(packed[place] & ROW_MASK))

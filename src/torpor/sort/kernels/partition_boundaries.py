@@ -1,4 +1,4 @@
-"""Where are all records cut into partitions of like size?"""
+"""Choose the boundaries that divide all records into partitions of similar size."""
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
@@ -14,14 +14,14 @@ class Boundary(NamedTuple):
 
 
 Drawn = Sequence[tuple[bytes, int]]
-"""The keys and positions of the records that one worker looked at."""
+"""The keys and positions of the records that one worker sampled."""
 
 
 def choose(samples: Mapping[int, Drawn], sizes: Mapping[int, int], partitions: int) -> tuple[Boundary, ...]:
-    """The boundaries between so many partitions, ascending.
+    """The boundaries between `partitions` partitions, ascending.
 
-    A sample stands for its share of its worker's input. Worker and position are part of a boundary, so records with equal keys
-    can be cut apart; without any sample all boundaries are the lowest place, and all records go to the last partition.
+    Each sample represents its share of its worker's input. Worker and position are part of a boundary, so records with equal
+    keys can be divided. Without any sample all boundaries are the lowest place, and all records go to the last partition.
     """
     if partitions < 1:
         raise ValueError(f"{partitions} partitions")
@@ -32,7 +32,7 @@ def choose(samples: Mapping[int, Drawn], sizes: Mapping[int, int], partitions: i
     )
     if not weighed:
         return (Boundary(b"", 0, 0),) * (partitions - 1)
-    # A sample is thought to lie in the middle of the records that it stands for.
+    # A sample counts as the middle of the records that it represents.
     weights = [weight for _, weight in weighed]
     below = [until - weight / 2 for until, weight in zip(accumulate(weights), weights, strict=True)]
     whole = sum(weights)

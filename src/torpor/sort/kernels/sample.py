@@ -1,4 +1,4 @@
-"""Which records are looked at to guess how keys are spread?"""
+"""Choose the records that are sampled to estimate the distribution of keys."""
 
 from collections.abc import Sequence
 from hashlib import blake2b
@@ -10,7 +10,7 @@ from torpor.sort.kernels.hash_mix import seeded_hash
 
 
 def positions(records: int, count: int, seed: int) -> Offsets:
-    """`count` distinct numbers of records, ascending: one at random from each of as many stretches of like length.
+    """`count` distinct record numbers, ascending: a random one from each of as many stretches of similar length.
 
     Only the arguments decide, not the release of a library: a job that is run again is cut at the same places.
     """
@@ -25,6 +25,6 @@ def positions(records: int, count: int, seed: int) -> Offsets:
 
 
 def seed_of(index: int, sizes: Sequence[int]) -> int:
-    """A worker's seed, of its index and the sizes of its inputs; never of time."""
+    """A worker's seed, from its index and the sizes of its inputs; never from the time."""
     text = ",".join(map(str, (index, *sizes)))
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest())

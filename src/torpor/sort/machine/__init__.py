@@ -1,1 +1,1 @@
-"""Worker and master as values: what has happened goes in, what is to be done comes out."""
+"""Worker and master as values: events in, commands out."""

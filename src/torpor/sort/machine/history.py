@@ -1,4 +1,4 @@
-"""What has happened to a machine, when, and how long did it work in each state?"""
+"""Record the transitions of a machine, and add up the time in each state."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,12 +15,12 @@ class Transition:
 
 
 def monotonic_time(history: Sequence[Transition], now: float) -> float:
-    """Now, but not before the last transition: between two processes the clock may have been set back."""
+    """Now, but not before the last transition: the clock may have been set back between two processes."""
     return max(now, history[-1].at) if history else now
 
 
 def durations(history: Sequence[Transition], now: float) -> dict[str, float]:
-    """Seconds spent in each state that was entered, over all attempts; the present one counts until now."""
+    """Seconds spent in each state that was entered, over all attempts. The present state counts until now."""
     spent: dict[str, float] = {}
     ends = [*(left.at for left in history[1:]), now]
     for entered, until in zip(history, ends, strict=False):
@@ -29,7 +29,7 @@ def durations(history: Sequence[Transition], now: float) -> dict[str, float]:
 
 
 def lines(history: Sequence[Transition]) -> list[str]:
-    """For people: each transition with its time since the first."""
+    """Text lines: each transition with its time since the first."""
     return [
         f"[+{transition.at - history[0].at:.3f} s] {transition.source} -> {transition.target}: {transition.reason}"
         + (f" (attempt {transition.attempt})" if transition.attempt else "")

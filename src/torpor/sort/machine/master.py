@@ -1,7 +1,7 @@
-"""What does the master do about what has happened?
+"""Decide what the master does about an event, and what each worker should reach.
 
-`step(master, event, now) -> (master, commands)`, and `goal(master, ...)`: what a worker should reach. As with a worker the
-value is saved before anything is sent; samples are not, they are asked for again.
+`step(master, event, now) -> (master, commands)` and `goal(master, ...)`. As for a worker, the value is saved before anything is
+sent. Samples are not saved; the master asks for them again.
 """
 
 from collections.abc import Mapping
@@ -34,7 +34,7 @@ from torpor.sort.proof import Proof
 class RegisteredWorker:
     identity: str
     nonce: str
-    """Of the process: the same one that registers again is the same attempt."""
+    """Identifies the process: the same process that registers again is the same attempt."""
     asked: int | None
     index: int | None
     attempt: int
@@ -43,7 +43,7 @@ class RegisteredWorker:
     size: int
     memory: int
     format: str = ""
-    """Which its input seems to have; empty: there is none."""
+    """The format that its input seems to have; empty if it has no input."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +51,12 @@ class Master:
     job: str
     expected: int
     format: str
-    """Empty: not said, and not yet decided by what the workers' inputs look like."""
+    """Empty while no `--format` is given and the workers' inputs have not decided it."""
     proof: bool = True
     sync: bool = True
     state: M = M.WAITING_FOR_WORKERS
     members: tuple[RegisteredWorker, ...] = ()
-    """In order of their indices, once they have them."""
+    """In order of their indices, once they have indices."""
     samples: Mapping[int, Sample] = field(default_factory=dict)
     cut: PartitionMap | None = None
     sorted: Mapping[int, SortReport] = field(default_factory=dict)
@@ -79,7 +79,7 @@ class Master:
         return self.members[index]
 
 
-# What happens.
+# Events.
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +92,9 @@ class WorkerJoined:
     size: int
     memory: int
     attempt: int = 0
-    """The last that it was given, which a master that lost its journal does not know; 0 for none."""
+    """The last attempt that the worker had, which a master that lost its journal does not know; 0 for none."""
     format: str = ""
-    """Which its input seems to have; empty: there is none."""
+    """The format that its input seems to have; empty if it has no input."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ class SampleReceived:
     index: int
     sample: Sample
     attempt: int | None = None
-    """Of the worker that says so; None if that is known to be the latest."""
+    """The attempt of the worker that sent it; None if it is known to be the latest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ class SortReported:
     index: int
     report: SortReport
     attempt: int | None = None
-    """Of the worker that says so; None if that is known to be the latest."""
+    """The attempt of the worker that sent it; None if it is known to be the latest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ class ShuffleReported:
     index: int
     report: ShuffleReport
     attempt: int | None = None
-    """Of the worker that says so; None if that is known to be the latest."""
+    """The attempt of the worker that sent it; None if it is known to be the latest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,12 +131,12 @@ class MergeReported:
     index: int
     report: MergeReport
     attempt: int | None = None
-    """Of the worker that says so; None if that is known to be the latest."""
+    """The attempt of the worker that sent it; None if it is known to be the latest."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobFailed:
-    """A worker failed for good or stayed away, a deadline passed, somebody asked for the end."""
+    """A worker failed for good or stayed away, a deadline passed, or a user aborted the job."""
 
     reason: str
 
@@ -156,12 +156,12 @@ def report_event(index: int, report: Report, attempt: int) -> SortReported | Shu
             assert_never(report)
 
 
-# What is to be done.
+# Commands.
 
 
 @dataclass(frozen=True, slots=True)
 class AnnounceRanges:
-    """All are there: say who has which range."""
+    """All workers are registered: print which worker has which range."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +171,7 @@ class ChoosePartitions:
 
 @dataclass(frozen=True, slots=True)
 class SignalWorkers:
-    """Tell every worker that there is a new goal; a hint, for they ask by themselves."""
+    """Tell every worker that there is a new goal. It is only a hint, because workers also ask by themselves."""
 
     stage: GoalStage
 
@@ -184,16 +184,17 @@ class EndJob:
 Command = AnnounceRanges | ChoosePartitions | SignalWorkers | EndJob
 
 UNKNOWN_WORKER = "unknown_worker"
-"""With this code a worker is refused that has not registered: one that has serves a master that lost its journal."""
+"""The code of the refusal of a worker that is not registered. If the worker has registered before, the master has lost its
+journal."""
 
 LEGAL, REPEATED, REFUSED = Reaction.LEGAL, Reaction.REPEATED, Reaction.REFUSED
 DEAD = (M.FAILED, REFUSED)
 T = TypeVar("T")
 
 REACTS: Mapping[type[Event], Row[M]] = {
-    # At any time again by a worker that restarts; one too many is refused by its name.
+    # A worker that restarts registers again at any time. A worker too many is refused by its identity.
     WorkerJoined: dict.fromkeys(MASTER_WAY, LEGAL) | {M.FAILED: REFUSED},
-    # A master that was killed while it chose has the samples no longer, and they come again.
+    # A master that was killed while it chose has lost the samples, and they are sent again.
     SampleReceived: row(MASTER_WAY, {M.SAMPLING, M.CONFIGURING}, failed=DEAD),
     PartitionsChosen: row(MASTER_WAY, {M.CONFIGURING}, failed=(M.FAILED, REPEATED)),
     SortReported: row(MASTER_WAY, {M.SORTING}, failed=DEAD),
@@ -212,11 +213,11 @@ def move_to(master: Master, target: M, reason: str, now: float) -> Master:
 
 def step(master: Master, event: Event, now: float) -> tuple[Master, tuple[Command, ...]]:
     if isinstance(event, SampleReceived | SortReported | ShuffleReported | MergeReported) and event.attempt is not None:
-        # Asked here, too: between the call and now another life of the worker may have registered.
+        # Checked here again, because another attempt of the worker may have registered since the call.
         check_caller(master, master.job, event.index, event.attempt)
     match REACTS[type(event)][master.state]:
         case Reaction.REFUSED:
-            raise WrongState(f"{type(event).__name__} cannot be in state {master.state}{_because(master)}")
+            raise WrongState(f"{type(event).__name__} is not allowed in state {master.state}{_because(master)}")
         case Reaction.REPEATED:
             if isinstance(event, SortReported):
                 return _compare_declared(master, event, now)
@@ -244,12 +245,12 @@ def _take(master: Master, event: Event, now: float) -> tuple[Master, tuple[Comma
             master = replace(master, sorted={**master.sorted, index: report})
             if len(master.sorted) < master.expected:
                 return master, ()
-            return move_to(master, M.SHUFFLING, "everybody has sorted", now), (SignalWorkers(GoalStage.SHUFFLE),)
+            return move_to(master, M.SHUFFLING, "all workers have sorted", now), (SignalWorkers(GoalStage.SHUFFLE),)
         case ShuffleReported(index, report):
             master = replace(master, shuffled={**master.shuffled, index: report})
             if len(master.shuffled) < master.expected:
                 return master, ()
-            return move_to(master, M.MERGING, "everybody has every part", now), (SignalWorkers(GoalStage.MERGE),)
+            return move_to(master, M.MERGING, "all workers have their parts", now), (SignalWorkers(GoalStage.MERGE),)
         case MergeReported(index, report):
             master = replace(master, merged={**master.merged, index: report})
             if len(master.merged) < master.expected:
@@ -268,7 +269,7 @@ def _take_sample(master: Master, index: int, sample: Sample, now: float) -> tupl
     if len(master.samples) < master.expected:
         return master, ()
     if master.state is M.SAMPLING:
-        master = move_to(master, M.CONFIGURING, "every sample is here", now)
+        master = move_to(master, M.CONFIGURING, "all samples have arrived", now)
     return master, (ChoosePartitions(),)
 
 
@@ -280,26 +281,26 @@ def _judge(master: Master, now: float) -> tuple[Master, tuple[Command, ...]]:
     assert master.cut is not None
     if fault := find_fault(master.sorted, master.merged, len(master.cut.owners)):
         return _fail(master, fault, now)
-    return move_to(master, M.COMPLETED, "totals and order hold", now), (SignalWorkers(GoalStage.DONE), EndJob(ok=True))
+    return move_to(master, M.COMPLETED, "totals and order are correct", now), (SignalWorkers(GoalStage.DONE), EndJob(ok=True))
 
 
 def _declared_wrongly(master: Master, report: SortReport) -> str:
     assert master.cut is not None
     if len(report.declared) != len(master.cut.owners):
-        return f"declares {len(report.declared)} partitions, and there are {len(master.cut.owners)}"
+        return f"declares {len(report.declared)} partitions, but there are {len(master.cut.owners)}"
     return ""
 
 
 def _compare_declared(master: Master, event: SortReported, now: float) -> tuple[Master, tuple[Command, ...]]:
-    """One that sorts again after the barrier has opened must come to the same: others may hold its parts already."""
+    """A worker that sorts again after SHUFFLING began must declare the same as before: others may have its parts already."""
     before = master.sorted.get(event.index)
     if master.state is M.COMPLETED or before is None or before.declared == event.report.declared:
         return master, ()
-    fault = f"worker {event.index} sorted its input again and declares other parts than before: did it change?"
+    fault = f"worker {event.index} sorted its input again and declares other parts than before; the input may have changed"
     return _fail(master, fault, now)
 
 
-# Who comes.
+# Registration.
 
 
 def _register(master: Master, came: WorkerJoined, now: float) -> tuple[Master, tuple[Command, ...]]:
@@ -308,7 +309,9 @@ def _register(master: Master, came: WorkerJoined, now: float) -> tuple[Master, t
             return _register_again(master, place, came, now)
     if master.state is not M.WAITING_FOR_WORKERS:
         there = ", ".join(member.identity for member in master.members)
-        raise SortRefused("too_many", f"{came.identity} is one too many: this job has its {master.expected} workers ({there})")
+        raise SortRefused(
+            "too_many", f"{came.identity} cannot join: this job already has its {master.expected} workers ({there})"
+        )
     if came.asked is not None and not 0 <= came.asked < master.expected:
         raise SortRefused("bad_index", f"--index {came.asked} is not from 0 to {master.expected - 1}, the workers of this job")
     attempt = came.attempt + 1
@@ -321,7 +324,7 @@ def _register(master: Master, came: WorkerJoined, now: float) -> tuple[Master, t
     if len(members) < master.expected:
         return replace(master, members=members), ()
     master = replace(master, members=with_indices(members), format=master.format or agreed_format(members))
-    return move_to(master, M.SAMPLING, f"all {master.expected} workers are here", now), (AnnounceRanges(),)
+    return move_to(master, M.SAMPLING, f"all {master.expected} workers have registered", now), (AnnounceRanges(),)
 
 
 def _register_again(master: Master, place: int, came: WorkerJoined, now: float) -> tuple[Master, tuple[Command, ...]]:
@@ -344,12 +347,13 @@ FORMAT_OF_NOTHING = "lines"
 
 
 def formats_differ(master: Master, members: tuple[RegisteredWorker, ...]) -> str:
-    """Why the inputs cannot decide the format where no `--format` is given; with one example of each."""
+    """Why the inputs cannot decide the format when no `--format` is given, with one example of each format; empty if
+    they can."""
     examples = {member.format: member.identity for member in reversed(members) if member.format}
     if master.format or len(examples) < 2:
         return ""
-    seem = ", ".join(f"that of {identity} seems to be {name}" for name, identity in sorted(examples.items()))
-    return f"the inputs differ in their format ({seem}); choose with --format"
+    seem = ", ".join(f"{identity} seems to be {name}" for name, identity in sorted(examples.items()))
+    return f"the inputs have different formats ({seem}); choose one with --format"
 
 
 def agreed_format(members: tuple[RegisteredWorker, ...]) -> str:
@@ -375,21 +379,21 @@ def _without(barrier: Mapping[int, T], index: int | None) -> Mapping[int, T]:
 
 
 def with_indices(members: tuple[RegisteredWorker, ...]) -> tuple[RegisteredWorker, ...]:
-    """Who asked for one gets it; the others in order of their names, never by who came first."""
+    """A worker gets the index that it asked for. The others get theirs in order of identity, never in order of arrival."""
     asked = {member.asked: member for member in members if member.asked is not None}
     others = iter(sorted((member for member in members if member.asked is None), key=lambda member: member.identity))
     return tuple(replace(asked[index] if index in asked else next(others), index=index) for index in range(len(members)))
 
 
 def check_caller(master: Master, job: str, index: int, attempt: int) -> RegisteredWorker:
-    """Who calls, and is it the worker's latest life?"""
+    """The worker that calls. Refuses a caller that is not its latest attempt."""
     if job != master.job:
         raise SortRefused("other_job", f"this is job {master.job}, not {job}")
     if not 0 <= index < len(master.members) or master.members[index].index is None:
-        raise SortRefused(UNKNOWN_WORKER, f"there is no worker {index} here")
+        raise SortRefused(UNKNOWN_WORKER, f"worker {index} is not registered with this master")
     member = master.members[index]
     if attempt < member.attempt:
-        raise StaleAttempt(f"attempt {attempt} of worker {index} is over: attempt {member.attempt} has taken its place")
+        raise StaleAttempt(f"attempt {attempt} of worker {index} is over: attempt {member.attempt} has replaced it")
     return member
 
 
@@ -408,7 +412,7 @@ def terms(master: Master, identity: str) -> WorkerAssignment:
     )
 
 
-# What a worker should reach.
+# Goals.
 
 STAGE_OF: Mapping[M, GoalStage] = {
     M.WAITING_FOR_WORKERS: GoalStage.REGISTER,
@@ -421,7 +425,7 @@ STAGE_OF: Mapping[M, GoalStage] = {
     M.FAILED: GoalStage.ABORT,
 }
 
-# A worker that stands here has done what the master waits for; if it is not in the barrier, its report was lost.
+# A worker in this state has done what the master waits for. If the master does not have its report, the report was lost.
 HAS_DONE: Mapping[tuple[M, str], WorkerPhase] = {
     (M.SAMPLING, WorkerState.WAITING_FOR_PARTITION_CONFIG): WorkerPhase.SAMPLING,
     (M.CONFIGURING, WorkerState.WAITING_FOR_PARTITION_CONFIG): WorkerPhase.SAMPLING,
@@ -432,7 +436,7 @@ HAS_DONE: Mapping[tuple[M, str], WorkerPhase] = {
 
 
 def goal(master: Master, index: int, beat: Beat, lacks: Mapping[int, tuple[tuple[int, int], ...]]) -> Goal:
-    """For one worker; `lacks` holds what each worker said last that it lacks."""
+    """The goal of one worker. `lacks` has the parts that each worker last reported as missing."""
     return Goal(
         stage=STAGE_OF[master.state],
         cut=None if beat.has_cut else master.cut,
@@ -468,7 +472,7 @@ def _wanted(master: Master, index: int, beat: Beat) -> WorkerPhase | None:
 
 
 def _declared_to(master: Master, index: int) -> Mapping[int, tuple[Proof, ...]]:
-    """What every sender has declared for each partition of this worker, once everybody has."""
+    """For each partition of this worker what every sender has declared, once all have declared."""
     if master.cut is None or STAGE_OF[master.state] not in (GoalStage.SHUFFLE, GoalStage.MERGE):
         return {}
     reports = [master.sorted[sender] for sender in range(master.expected)]
@@ -476,5 +480,5 @@ def _declared_to(master: Master, index: int) -> Mapping[int, tuple[Proof, ...]]:
 
 
 def owners(partitions: int, workers: int) -> tuple[int, ...]:
-    """Which worker each partition belongs to: as many for each, in order."""
+    """The worker that owns each partition: the same number for each worker, in order."""
     return tuple(partition * workers // partitions for partition in range(partitions))

@@ -1,4 +1,4 @@
-"""What does a state make of an event: take it, know it already, or refuse it?"""
+"""Define how a state reacts to an event: it takes effect, it is known already, or it is refused."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -11,13 +11,13 @@ class Reaction(StrEnum):
     LEGAL = "legal"
     """It takes effect."""
     REPEATED = "repeated"
-    """It is acknowledged and changes nothing: it was known, or it no longer matters."""
+    """It is acknowledged and has no effect, because it was known or no longer matters."""
     REFUSED = "refused"
-    """It cannot be in this state; whoever sent it is told which state this is."""
+    """It is not allowed in this state. The sender gets an error that names the state."""
 
 
 class WrongState(SortRefused):
-    """Something was asked that the present state does not allow."""
+    """A request that the present state does not allow."""
 
     def __init__(self, message: str) -> None:
         super().__init__("wrong_state", message)
@@ -35,7 +35,7 @@ Row = Mapping[State, Reaction]
 def row(
     way: tuple[State, ...], legal: set[State], *, failed: tuple[State, Reaction], after: Reaction = Reaction.REPEATED
 ) -> Row[State]:
-    """Legal in some states, refused before the first of them, and behind it what `after` says."""
+    """Legal in some states, refused in the states before the first of them, and `after` in the states behind it."""
     first = min(way.index(state) for state in legal)
     cells = {state: Reaction.REFUSED if place < first else after for place, state in enumerate(way)}
     return {**cells, **dict.fromkeys(legal, Reaction.LEGAL), failed[0]: failed[1]}

@@ -1,4 +1,4 @@
-"""What do master and workers tell each other and remember?"""
+"""Define what master and workers send each other and save."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from torpor.sort.proof import Proof
 
 @dataclass(frozen=True, slots=True)
 class PartitionMap:
-    """How the keys are cut: P - 1 boundaries, and which worker owns each of the P partitions (ascending)."""
+    """How the keys are divided: P - 1 boundaries, and the worker that owns each of the P partitions (ascending)."""
 
     boundaries: tuple[Boundary, ...]
     owners: tuple[int, ...]
@@ -25,12 +25,13 @@ class Sample:
     keys: tuple[tuple[bytes, int], ...]
     """Keys with their positions."""
     records: int
-    """How many records were read for it."""
+    """The number of records that were read for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class SortReport:
-    """The input has become runs; what each partition will get from this worker is declared, zero included."""
+    """The input was written as runs. `declared` has the proof of each partition's records from this worker, also where they are
+    none."""
 
     proof: Proof
     declared: tuple[Proof, ...]
@@ -39,7 +40,7 @@ class SortReport:
 
 @dataclass(frozen=True, slots=True)
 class ShuffleReport:
-    """Every declared part is whole here, and every own part was acknowledged."""
+    """Every declared part is complete here, and every part of this worker was acknowledged."""
 
     received: Proof
     seconds: float = 0.0
@@ -66,7 +67,7 @@ Report = SortReport | ShuffleReport | MergeReport
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Where a worker takes signals and parts, and which of its lives this is."""
+    """The addresses for signals and parts of a worker, and its present attempt."""
 
     index: int
     attempt: int
@@ -77,26 +78,26 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class WorkerAssignment:
-    """What a worker is told when it registers."""
+    """The answer to a registration."""
 
     job: str
     index: int | None
-    """None until all workers are there."""
+    """None until all workers are registered."""
     workers: int
     attempt: int
     format: str
     memory: int
-    """The least that any worker has: chunks and partitions follow from it, so that they are the same everywhere."""
+    """The smallest memory of any worker. Chunks and partitions follow from it, so they are the same everywhere."""
     proof: bool
-    """Whether records are hashed on their way."""
+    """Whether records are hashed."""
     sync: bool
-    """Whether files are flushed to the disk before they count."""
+    """Whether files are flushed to the disk before they count as written."""
     present: int
     """How many workers have registered."""
 
 
 class GoalStage(StrEnum):
-    """How far a worker should come."""
+    """How far a worker should go."""
 
     REGISTER = "REGISTER"
     SAMPLE = "SAMPLE"
@@ -109,40 +110,41 @@ class GoalStage(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What a worker should reach, and everything it needs for that. It is the truth; signals are hints of it."""
+    """What a worker should reach, and everything that it needs for that. The goal decides; signals are only hints to ask for
+    it."""
 
     stage: GoalStage
     cut: PartitionMap | None = None
-    """Only for a worker that says it has none."""
+    """Only for a worker that reports that it has none."""
     declared: Mapping[int, tuple[Proof, ...]] = field(default_factory=dict)
-    """For each own partition what each sender declared; empty until everybody has declared."""
+    """For each own partition the proofs that the senders declared; empty until all workers have declared."""
     peers: tuple[Peer, ...] = ()
     send: tuple[tuple[int, int], ...] = ()
-    """(partition, receiver) that a receiver says it lacks from this worker."""
+    """(partition, receiver) of parts that the receiver reports as missing from this worker."""
     wants: WorkerPhase | None = None
-    """A report (or, for SAMPLING, a sample) that the master has not got from this worker."""
+    """A report (for SAMPLING, a sample) that the master did not get from this worker."""
     reason: str = ""
-    """Why it is ABORT."""
+    """Why the stage is ABORT."""
 
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """What a worker says of itself in a heartbeat."""
+    """What a worker reports in a heartbeat."""
 
     state: str
     progress: float
     lacks: tuple[tuple[int, int], ...] = ()
-    """(partition, sender) that are declared and not whole here; the first thousands of them."""
+    """(partition, sender) of parts that are declared and not complete here; the first thousands."""
     has_cut: bool = False
     has_declared: bool = False
     reason: str = ""
     fatal: bool = False
-    """It has failed in a way that trying again cannot help."""
+    """The worker has failed, and a retry cannot help."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartHeader:
-    """What goes before the bytes of a part."""
+    """The first message of a part, before its bytes."""
 
     job: str
     partition: int

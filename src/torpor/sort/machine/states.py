@@ -1,4 +1,4 @@
-"""In which states can a worker and a master be, and which may follow which?"""
+"""Define the states of a worker and of a master, and the transitions between them."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -29,7 +29,7 @@ class MasterState(StrEnum):
 
 
 class WorkerPhase(StrEnum):
-    """What a worker reports itself to be in; a waiting state belongs to the phase whose end it waits out."""
+    """The phase that a worker reports. A waiting state belongs to the phase before it."""
 
     INITIALIZING = "INITIALIZING"
     SAMPLING = "SAMPLING"
@@ -42,7 +42,8 @@ class WorkerPhase(StrEnum):
 
 W, M = WorkerState, MasterState
 
-# The way without trouble; any of them but the last may also go to Failed, and from Failed there is one way back.
+# The order of states without a failure. Each state but the last can also go to Failed, and Failed goes back to Initializing
+# (worker).
 WORKER_WAY = (
     W.INITIALIZING,
     W.SAMPLING,
@@ -87,10 +88,9 @@ MASTER_MAY_GO_TO: Mapping[MasterState, frozenset[MasterState]] = {
     M.FAILED: frozenset(),
 }
 
-WORKER_TERMINAL = frozenset({W.COMPLETED, W.FAILED})
 MASTER_TERMINAL = frozenset({M.COMPLETED, M.FAILED})
 
-# The states in which something is worked on, not waited for: their time is measured.
+# The states in which a worker works and does not wait. Their time is measured.
 WORKING = (W.SAMPLING, W.SORTING, W.SHUFFLING, W.MERGING)
 
 PHASE_OF: Mapping[WorkerState, WorkerPhase] = {
@@ -106,7 +106,7 @@ PHASE_OF: Mapping[WorkerState, WorkerPhase] = {
     W.FAILED: WorkerPhase.FAILED,
 }
 
-# Where a state begins on the way to 100, and how much of the way it is.
+# The progress at which a state begins, from 0 to 100, and the state's share.
 PROGRESS: Mapping[WorkerState, tuple[float, float]] = {
     W.INITIALIZING: (0, 0),
     W.SAMPLING: (10, 0),
@@ -124,12 +124,12 @@ WORKER_MEANS: Mapping[WorkerState, str] = {
     W.INITIALIZING: "registering",
     W.SAMPLING: "drawing sample keys",
     W.WAITING_FOR_PARTITION_CONFIG: "sample sent, boundaries not yet known",
-    W.SORTING: "input to sorted, partitioned runs",
-    W.WAITING_FOR_SHUFFLE_SIGNAL: "sorted, waiting for the others to have sorted",
-    W.SHUFFLING: "parts on their way",
-    W.WAITING_FOR_MERGE_SIGNAL: "has every part, waiting for the others to have theirs",
-    W.MERGING: "parts to output",
-    W.COMPLETED: "output whole",
+    W.SORTING: "sorting the input into runs",
+    W.WAITING_FOR_SHUFFLE_SIGNAL: "sorted, waiting for the other workers",
+    W.SHUFFLING: "sending and receiving parts",
+    W.WAITING_FOR_MERGE_SIGNAL: "has all parts, waiting for the other workers",
+    W.MERGING: "merging parts into output files",
+    W.COMPLETED: "output complete",
     W.FAILED: "failed",
 }
 MASTER_MEANS: Mapping[MasterState, str] = {
@@ -139,12 +139,12 @@ MASTER_MEANS: Mapping[MasterState, str] = {
     M.SORTING: "workers sort their inputs",
     M.SHUFFLING: "workers send each other their parts",
     M.MERGING: "workers write their output",
-    M.COMPLETED: "everything is written and proven",
+    M.COMPLETED: "the output is complete",
     M.FAILED: "failed",
 }
 
 
 def progress(state: WorkerState, done: float) -> float:
-    """From 0 to 100; `done` says how much of the state's own work is done, from 0 to 100 as well."""
+    """From 0 to 100. `done` is how much of the state's own work is done, also from 0 to 100."""
     begins, share = PROGRESS[state]
     return begins + share * min(100.0, max(0.0, done))

@@ -1,4 +1,4 @@
-"""Is what was written what was read, in order?"""
+"""Compare the records that were written with the records that were read, and check their order."""
 
 from collections.abc import Mapping
 from itertools import pairwise
@@ -8,13 +8,14 @@ from torpor.sort.proof import Proof, total
 
 
 def find_fault(read: Mapping[int, SortReport], written: Mapping[int, MergeReport], partitions: int) -> str:
-    """What is wrong, or nothing. Totals, and order across files and workers by their first and last keys."""
+    """A text that says what is wrong, or an empty text. Checks the totals, and the order across files and workers by their
+    first and last keys."""
     files = sorted((file for report in written.values() for file in report.files), key=lambda file: file.partition)
     if [file.partition for file in files] != list(range(partitions)):
-        return f"{partitions} partitions were planned, and the files written are {[file.partition for file in files]}"
+        return f"{partitions} partitions were planned, but the files written are {[file.partition for file in files]}"
     was, came = total(report.proof for report in read.values()), total(file.proof for file in files)
     if was != came:
-        return f"what was written is not what was read: {_describe(was)} read, {_describe(came)} written"
+        return f"the output differs from the input: {_describe(was)} read, {_describe(came)} written"
     return _find_disorder(files)
 
 

@@ -1,7 +1,7 @@
-"""What does a worker do about what has happened?
+"""Decide what a worker does about an event.
 
-`step(worker, event, now) -> (worker, commands)`. The whole value is saved before any of the commands is carried out; what a
-command's hand returns is the next event, what it raises is the event `WorkerFailed`.
+`step(worker, event, now) -> (worker, commands)`. The whole value is saved before any command is carried out. What a handler of
+a command returns is the next event, and what it raises becomes the event `WorkerFailed`.
 """
 
 from collections.abc import Mapping
@@ -32,22 +32,22 @@ class Worker:
     state: W = W.INITIALIZING
     terms: WorkerAssignment | None = None
     sample: Sample | None = None
-    """Until the boundaries are known: the master may ask for it again."""
+    """Kept until the boundaries are known, because the master may ask for it again."""
     cut: PartitionMap | None = None
-    """Never changes once it is here."""
+    """Never changes once it is set."""
     sorted: SortReport | None = None
     shuffled: ShuffleReport | None = None
     merged: MergeReport | None = None
     failing: W | None = None
-    """In which state it failed last."""
+    """The state in which it failed last."""
     reason: str = ""
     """Why it failed last."""
     fatal: bool = False
-    """It failed in a way that trying again cannot help."""
+    """It failed, and a retry cannot help."""
     aborted: bool = False
-    """The master, or somebody else, has ended the job."""
+    """The master or a user has ended the job."""
     job_done: bool = False
-    """The master has said that the whole job is completed."""
+    """The master has reported that the whole job is completed."""
     history: tuple[Transition, ...] = ()
 
     @property
@@ -68,12 +68,12 @@ class Worker:
                 return None
 
 
-# What happens.
+# Events.
 
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The process is up, its directories are its own."""
+    """The process runs and has locked its directories."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ class AbortRequested:
 
 @dataclass(frozen=True, slots=True)
 class Restarted:
-    """A new process takes up what a failed one left."""
+    """A new process continues the work of a failed one."""
 
     reason: str
 
@@ -169,7 +169,7 @@ Event = (
 )
 
 
-# What is to be done.
+# Commands.
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,14 +189,15 @@ class Sweep:
 
 @dataclass(frozen=True, slots=True)
 class SendReport:
-    """Hand the master a sample or a report."""
+    """Send the master a sample or a report."""
 
     phase: WorkerPhase
 
 
 @dataclass(frozen=True, slots=True)
 class SendAll:
-    """Every part that another worker owns, without waiting for the signal: whoever has boundaries takes parts."""
+    """Send every part to the worker that owns it, without waiting for the signal: a worker that has boundaries accepts
+    parts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,12 +207,13 @@ class SendParts:
 
 @dataclass(frozen=True, slots=True)
 class FinishShuffle:
-    """Until every declared part is whole and every own one acknowledged."""
+    """Wait until every declared part is complete and every part of this worker is acknowledged."""
 
 
 @dataclass(frozen=True, slots=True)
 class MergeAhead:
-    """All own parts are whole, so what others still wait for need not be waited for; only to be Merging needs the signal."""
+    """Start to merge: all own parts are complete, so the worker need not wait for others. Only the state Merging needs the
+    signal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +228,7 @@ class ReportFailure:
 
 @dataclass(frozen=True, slots=True)
 class AbortJob:
-    """Tell the master that the job cannot come to a good end."""
+    """Tell the master that the job cannot succeed."""
 
     reason: str
 
@@ -238,7 +240,7 @@ class RemoveTemporaries:
 
 @dataclass(frozen=True, slots=True)
 class RemoveAll:
-    """The job is over for good: scratch goes, and this job's output with it."""
+    """The job has ended for good: remove the scratch and this job's output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,13 +267,13 @@ Command = (
 
 LEGAL, REPEATED, REFUSED = Reaction.LEGAL, Reaction.REPEATED, Reaction.REFUSED
 
-# A hand that ends after the worker has failed changes nothing; a signal to a failed worker is refused.
+# A handler that ends after the worker has failed has no effect. A signal to a failed worker is refused.
 LATE, DEAD = (W.FAILED, REPEATED), (W.FAILED, REFUSED)
 HAS_RUNS = {W.WAITING_FOR_SHUFFLE_SIGNAL, W.SHUFFLING, W.WAITING_FOR_MERGE_SIGNAL, W.MERGING, W.COMPLETED}
 
 REACTS: Mapping[type[Event], Row[W]] = {
     Started: row(WORKER_WAY, {W.INITIALIZING, W.COMPLETED}, failed=DEAD, after=REFUSED),
-    # One that was Completed when it was killed registers again, to report again.
+    # A worker that was killed when it was Completed registers again, to report again.
     Registered: row(WORKER_WAY, {W.INITIALIZING, W.COMPLETED}, failed=LATE),
     Sampled: row(WORKER_WAY, {W.SAMPLING}, failed=LATE),
     PartitionsReceived: row(WORKER_WAY, {W.INITIALIZING, W.SAMPLING, W.WAITING_FOR_PARTITION_CONFIG}, failed=DEAD),
@@ -281,7 +283,7 @@ REACTS: Mapping[type[Event], Row[W]] = {
     MergeSignal: row(WORKER_WAY, {W.WAITING_FOR_MERGE_SIGNAL}, failed=DEAD),
     Merged: row(WORKER_WAY, {W.MERGING}, failed=LATE),
     JobDone: row(WORKER_WAY, {W.COMPLETED}, failed=DEAD),
-    # What is wanted is told by every heartbeat until it is there: before it can be had, it is not an error to want it.
+    # Every heartbeat repeats what the master wants until it has it, so a request that comes too early is not an error.
     ReportRequested: dict.fromkeys(WORKER_WAY, LEGAL) | {W.FAILED: REPEATED},
     PartsRequested: {state: LEGAL if state in HAS_RUNS else REPEATED for state in W},
     WorkerFailed: dict.fromkeys(WORKER_WAY, LEGAL) | {W.FAILED: REPEATED},
@@ -291,22 +293,17 @@ REACTS: Mapping[type[Event], Row[W]] = {
 
 
 def move_to(worker: Worker, target: W, reason: str, now: float) -> Worker:
-    """One transition, recorded; what may not follow is refused with both states named."""
+    """Record one transition. A transition that is not allowed is refused, with both states named."""
     if target not in WORKER_MAY_GO_TO[worker.state]:
         raise IllegalTransition(worker.state, target)
     transition = Transition(worker.state, target, monotonic_time(worker.history, now), reason, worker.attempt)
     return replace(worker, state=target, history=(*worker.history, transition))
 
 
-def require_state(worker: Worker, *expected: W) -> None:
-    if worker.state not in expected:
-        raise WrongState(f"expected state {' or '.join(expected)} but was {worker.state}")
-
-
 def step(worker: Worker, event: Event, now: float) -> tuple[Worker, tuple[Command, ...]]:
     match REACTS[type(event)][worker.state]:
         case Reaction.REFUSED:
-            raise WrongState(f"{type(event).__name__} cannot be in state {worker.state}")
+            raise WrongState(f"{type(event).__name__} is not allowed in state {worker.state}")
         case Reaction.REPEATED:
             _check_repeated(worker, event)
             return worker, ()
@@ -335,16 +332,18 @@ def _take(worker: Worker, event: Event, now: float) -> tuple[Worker, tuple[Comma
             worker = move_to(worker, W.WAITING_FOR_SHUFFLE_SIGNAL, f"{report.proof.records} records sorted", now)
             return worker, (SendReport(WorkerPhase.SORTING), SendAll())
         case ShuffleSignal():
-            return move_to(worker, W.SHUFFLING, "everybody has sorted", now), (FinishShuffle(),)
+            return move_to(worker, W.SHUFFLING, "all workers have sorted", now), (FinishShuffle(),)
         case Shuffled(report):
             worker = replace(worker, shuffled=report)
             worker = move_to(worker, W.WAITING_FOR_MERGE_SIGNAL, f"{report.received.records} records received", now)
             return worker, (SendReport(WorkerPhase.SHUFFLING), MergeAhead())
         case MergeSignal():
-            return move_to(worker, W.MERGING, "everybody has every part", now), (Merge(),)
+            return move_to(worker, W.MERGING, "all workers have their parts", now), (Merge(),)
         case Merged(report):
             worker = replace(worker, merged=report)
-            return move_to(worker, W.COMPLETED, f"{len(report.files)} files written", now), (SendReport(WorkerPhase.MERGING),)
+            count = len(report.files)
+            written = f"{count} file{'' if count == 1 else 's'} written"
+            return move_to(worker, W.COMPLETED, written, now), (SendReport(WorkerPhase.MERGING),)
         case JobDone():
             return replace(worker, job_done=True), (ExitWorker(ok=True),)
         case ReportRequested(phase):
@@ -352,11 +351,12 @@ def _take(worker: Worker, event: Event, now: float) -> tuple[Worker, tuple[Comma
         case PartsRequested(parts):
             return worker, (SendParts(parts),)
         case WorkerFailed(reason, fatal) if worker.state is W.COMPLETED:
-            # What is Completed cannot fail any more, but the job can: others would wait for what this worker cannot give. And a
-            # process that is of no use can end: the next one finds everything as it is.
+            # A Completed worker cannot fail any more, but the job can: others would wait for parts that this worker cannot
+            # give. Without a fatal error this process ends, and the next one finds everything as it is.
             return replace(worker, reason=reason), (AbortJob(reason),) if fatal else (ExitWorker(ok=False),)
         case WorkerFailed(reason, fatal):
-            # A job that cannot be saved leaves nothing. Who was not even let in keeps what an earlier life has done.
+            # A job that cannot succeed leaves no files. A worker that was not registered keeps the files of its earlier
+            # attempt.
             ends_the_job = fatal and worker.state is not W.INITIALIZING
             removal = RemoveAll() if ends_the_job else RemoveTemporaries()
             return _fail(worker, reason, fatal, now), (ReportFailure(), removal, ExitWorker(ok=False))
@@ -392,14 +392,14 @@ def _check_repeated(worker: Worker, event: Event) -> None:
 
 def _check_cut(worker: Worker, cut: PartitionMap) -> None:
     if worker.cut is not None and worker.cut != cut:
-        raise WrongState(f"other boundaries are in the journal, and they never change (state {worker.state})")
+        raise WrongState(f"the journal has other boundaries, and boundaries never change (state {worker.state})")
 
 
 AT_LEAST: Mapping[GoalStage, int] = {stage: place for place, stage in enumerate(GoalStage)}
 
 
 def events_for_goal(worker: Worker, goal: Goal) -> tuple[Event, ...]:
-    """What the goal means for a worker that stands here: asked again and again, so a missed signal is no loss."""
+    """The events that a goal means for a worker in this state. Goals come again and again, so a missed signal does no harm."""
     if goal.stage is GoalStage.ABORT:
         return () if worker.state is W.FAILED else (AbortRequested(goal.reason),)
     if goal.stage is GoalStage.DONE:
@@ -419,7 +419,7 @@ def _events_for_done(worker: Worker) -> tuple[Event, ...]:
         case W.FAILED:
             return ()
         case _:
-            return (WorkerFailed("the job is completed, and the output of this worker is not here any more"),)
+            return (WorkerFailed("the job is completed, but the output of this worker is missing"),)
 
 
 def _events_for_stage(worker: Worker, goal: Goal) -> tuple[Event, ...]:

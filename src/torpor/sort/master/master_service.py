@@ -1,10 +1,9 @@
-"""How does the master answer its workers, and carry out what its machine commands?"""
+"""Answer the workers' calls, and carry out the commands of the master's machine."""
 
 import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import TimeoutError as TookTooLong
-from dataclasses import dataclass, field
 from typing import TypeVar
 
 import grpc
@@ -18,7 +17,7 @@ from torpor.sort.job.options import MasterOptions
 from torpor.sort.job.report import JobReport, SortOutcome, WorkerReport
 from torpor.sort.job.status import JobStatus, WorkerStatus
 from torpor.sort.kernels.partition_boundaries import choose
-from torpor.sort.machine.history import Transition, durations
+from torpor.sort.machine.history import durations
 from torpor.sort.machine.master import (
     STAGE_OF,
     AnnounceRanges,
@@ -43,6 +42,7 @@ from torpor.sort.machine.records import Beat, Goal, GoalStage, PartitionMap, Wor
 from torpor.sort.machine.states import MASTER_MEANS, MASTER_TERMINAL, PHASE_OF, WORKER_MEANS, WORKING
 from torpor.sort.machine.states import MasterState as M
 from torpor.sort.machine.states import WorkerState as W
+from torpor.sort.master.worker_timeouts import WorkerContact, timeout_reasons
 from torpor.sort.proof import Proof, total
 from torpor.sort.record import parse
 from torpor.sort.sizes import partitions
@@ -85,33 +85,17 @@ WATCH_S = 0.2
 Answer = TypeVar("Answer")
 
 
-@dataclass(slots=True)
-class Seen:
-    """What was heard of a worker last; not in the journal, for the next heartbeat tells it again."""
-
-    at: float
-    beat: Beat = field(default_factory=lambda: Beat(W.INITIALIZING, 0.0))
-    told: GoalStage | None = None
-    """The stage of the goal that it was given last."""
-    heard: GoalStage | None = None
-    """The one before: who asks again has heard it."""
-    history: tuple[Transition, ...] = ()
-    """What had happened to it when it reported last."""
-
-    def excuse(self, seconds: float, now: float) -> None:
-        """So long the master itself did not run. One that was heard since then has nothing to be excused for."""
-        self.at = min(self.at + seconds, now)
-
-
 class MasterService:
     def __init__(self, options: MasterOptions, join: JoinCredentials, driver: Driver[Master, Event, Command]) -> None:
         self.join = join
         self._options = options
         self._driver = driver
         self._began = clock.now()
-        self._seen: dict[str, Seen] = {member.identity: Seen(time.monotonic()) for member in driver.value.members}
+        self._seen: dict[str, WorkerContact] = {
+            member.identity: WorkerContact(time.monotonic()) for member in driver.value.members
+        }
         self._is_over = threading.Event()
-        driver.hands = {
+        driver.handlers = {
             AnnounceRanges: self._announce,
             ChoosePartitions: self._choose,
             SignalWorkers: self._signal,
@@ -135,23 +119,23 @@ class MasterService:
     def carry_out(self, *, resumed: bool) -> JobReport:
         threading.Thread(target=self._watch, name="watch", daemon=True).start()
         if resumed:
-            self._take_up()
+            self._resume()
         else:
             self._driver.save_first()
         if self.master.state is M.WAITING_FOR_WORKERS:
-            # All that it has to do is to be there.
+            # In this state the master only waits.
             self._held(Moment.AFTER_SEND, Moment.MIDWAY)()
         self._driver.run()
         return self.report()
 
     def break_off(self, reason: str) -> None:
-        """The job has failed, says somebody who must know."""
+        """Fail the job."""
         self._driver.tell(JobFailed(reason))
 
     def close(self) -> None:
         self._is_over.set()
 
-    # ---- what workers call
+    # ---- calls from workers
 
     def _register(self, request: RegisterWorker) -> WorkerAssignment:
         came = request.registration
@@ -174,7 +158,7 @@ class MasterService:
             if self.master.state is M.FAILED:
                 raise SortRefused(JOB_FAILED, f"the job has failed: {self.master.reason}") from error
             raise
-        self._seen[came.identity] = Seen(time.monotonic())
+        self._seen[came.identity] = WorkerContact(time.monotonic())
         return terms(self.master, came.identity)
 
     def _take_sample(self, request: SubmitSample) -> Acknowledged:
@@ -199,8 +183,8 @@ class MasterService:
         seen.heard, seen.told = seen.told, answer.stage
         return answer
 
-    def _heard_of(self, member: RegisteredWorker) -> Seen:
-        return self._seen.setdefault(member.identity, Seen(time.monotonic()))
+    def _heard_of(self, member: RegisteredWorker) -> WorkerContact:
+        return self._seen.setdefault(member.identity, WorkerContact(time.monotonic()))
 
     def _lacks(self) -> Mapping[int, tuple[tuple[int, int], ...]]:
         return {
@@ -218,9 +202,9 @@ class MasterService:
         return Acknowledged()
 
     def _abort_for_a_user(self, reason: str) -> Acknowledged:
-        """Answered only when it is saved: a user must learn whether the job was over before."""
+        """Answered only after the event is saved: a user must learn whether the job had ended before."""
         if self._ask(JobFailed(reason)).state is M.COMPLETED:
-            raise SortRefused("completed", f"job {self.master.job} is completed, and cannot be aborted any more")
+            raise SortRefused("completed", f"job {self.master.job} is completed and can no longer be aborted")
         return Acknowledged()
 
     def _caller(self, caller: WorkerRef) -> int:
@@ -229,7 +213,7 @@ class MasterService:
         return index
 
     def _refuse_other_worker(self, worker: int | str | None) -> None:
-        """Somebody who only mistyped his input must not end a job that has all its workers."""
+        """A worker with a mistyped input must not end a job that has all its workers."""
         identities = {member.identity for member in self.master.members}
         if self.master.state is not M.WAITING_FOR_WORKERS and isinstance(worker, str) and worker not in identities:
             raise SortRefused("too_many", f"{worker} is not one of this job's workers")
@@ -242,12 +226,12 @@ class MasterService:
         try:
             return self._driver.ask(event, TAKEN_S)
         except TookTooLong as error:
-            raise PeerNotReady(f"not yet: the master, in state {self.master.state}, is busy") from error
+            raise PeerNotReady(f"not ready: the master, in state {self.master.state}, is busy") from error
 
-    # ---- what the machine commands
+    # ---- commands of the machine
 
-    def _take_up(self) -> None:
-        """After having been killed: what was not yet sent is sent again, and so is what perhaps was."""
+    def _resume(self) -> None:
+        """After a restart: send every signal of this state again, because it may not have been sent."""
         self._signal(SignalWorkers(STAGE_OF[self.master.state]))
         if self.master.state in MASTER_TERMINAL:
             self._end(EndJob(ok=self.master.state is M.COMPLETED))
@@ -263,7 +247,7 @@ class MasterService:
         self._driver.begin(lambda: PartitionsChosen(_cut(self.master)), then=self._held(Moment.AFTER_SEND, Moment.MIDWAY))
 
     def _signal(self, command: SignalWorkers) -> None:
-        """A hint, and in order; whoever does not hear it asks by himself."""
+        """Send hints in order of the workers. A worker that does not get its hint asks by itself."""
 
         def each() -> None:
             members = self.master.members
@@ -292,21 +276,21 @@ class MasterService:
                     case GoalStage.MERGE:
                         connection.call(START_MERGE, StartMerge(caller), SIGNAL_S)
                     case GoalStage.ABORT:
-                        # It ends then, and what it went through belongs into the report.
+                        # The worker ends then, and its history belongs in the report.
                         self._heard_of(member).history = connection.call(GET_WORKER_STATUS, GetStatus(caller), SIGNAL_S).history
                         connection.call(ABORT_WORKER, Abort(caller, master.reason), SIGNAL_S)
                         self._heard_of(member).told = stage
                     case GoalStage.REGISTER | GoalStage.SAMPLE | GoalStage.DONE:
-                        # Who waits for these asks often enough.
+                        # Workers that wait for these stages ask often enough.
                         return
         except SortError:
             return
 
     def _end(self, command: EndJob) -> None:
-        """Stays until everybody has heard of it, or has not been heard of for too long."""
+        """Wait until all workers have heard of the end, or were silent for too long."""
 
-        def has_heard(seen: Seen) -> bool:
-            # Whoever is killed with the good news unheard comes back for it; the bad is the same if it is not heard.
+        def has_heard(seen: WorkerContact) -> bool:
+            # A worker that is killed before it heard of the success comes back for it. A failure needs no confirmation.
             return seen.heard is GoalStage.DONE if command.ok else seen.told is GoalStage.ABORT
 
         def until_heard() -> None:
@@ -317,8 +301,8 @@ class MasterService:
 
         self._driver.begin(until_heard)
 
-    def _staying(self) -> list[Seen]:
-        """Who is still there to hear of it: one that has failed is leaving, and needs nobody to tell it."""
+    def _staying(self) -> list[WorkerContact]:
+        """The workers that can still hear of the end. A failed worker is ending and need not be told."""
         lost = time.monotonic() - self._options.deadlines.heartbeat_lost
         return [seen for seen in self._seen.values() if seen.at >= lost and seen.beat.state != W.FAILED]
 
@@ -331,10 +315,10 @@ class MasterService:
 
         return hold
 
-    # ---- what nobody tells
+    # ---- silence
 
     def _watch(self) -> None:
-        """Nobody goes on without a lost worker, and nobody waits for it for ever."""
+        """Fail the job when workers do not register or are silent for too long."""
         began, deadlines = time.monotonic(), self._options.deadlines
         turn_s, last = min(WATCH_S, deadlines.heartbeat), began
         while not self._is_over.wait(turn_s):
@@ -344,23 +328,14 @@ class MasterService:
             now = time.monotonic()
             slept_s, last = now - last - turn_s, now
             if slept_s > deadlines.heartbeat_lost / 2:
-                # It was the master that was stopped, and who could have told it anything meanwhile?
+                # The master itself was stopped, and no worker could reach it meanwhile.
                 began += slept_s
                 for seen in tuple(self._seen.values()):
                     seen.excuse(slept_s, now)
-            if master.state is M.WAITING_FOR_WORKERS:
-                if now - began > deadlines.registration:
-                    here = ", ".join(member.identity for member in master.members) or "nobody"
-                    what = f"{len(master.members)} of {master.expected} workers registered within {deadlines.registration:g} s"
-                    self._driver.tell(JobFailed(f"{what}: {here}"))
-                continue
-            for member in master.members:
-                silent_s = now - self._heard_of(member).at
-                if silent_s > deadlines.worker_grace:
-                    what = f"worker {member.index} ({member.identity}) was not heard of for {silent_s:.0f} s"
-                    self._driver.tell(JobFailed(f"{what}, longer than the grace of {deadlines.worker_grace:g} s"))
+            for reason in timeout_reasons(master, self._heard_of, deadlines, waited_s=now - began, now=now):
+                self._driver.tell(JobFailed(reason))
 
-    # ---- how it stands
+    # ---- status and report
 
     def status(self) -> JobStatus:
         master, now = self.master, clock.now()
@@ -392,7 +367,7 @@ class MasterService:
             state=state,
             phase=PHASE_OF[state],
             progress=seen.beat.progress,
-            message=f"not heard of for {silent_s:.0f} s" if lost else seen.beat.reason or WORKER_MEANS[state],
+            message=f"no heartbeat for {silent_s:.0f} s" if lost else seen.beat.reason or WORKER_MEANS[state],
             seen_seconds_ago=silent_s,
             size=member.size,
         )
@@ -400,7 +375,7 @@ class MasterService:
     def report(self) -> JobReport:
         master = self.master
         outcome = SortOutcome(master.verdict) if master.verdict else SortOutcome.FAILED
-        # A master that was started again began before this process did.
+        # A master that was restarted began before this process did.
         began = min(self._began, master.history[0].at) if master.history else self._began
         ended = master.history[-1].at if master.history else self._began
         return JobReport(
@@ -445,7 +420,3 @@ def _cut(master: Master) -> PartitionMap:
 
 def _worked(spent: Mapping[str, float]) -> Mapping[str, float]:
     return {state: spent[state] for state in WORKING if state in spent}
-
-
-def _working(spent: Mapping[str, float]) -> Mapping[str, float]:
-    return {state: seconds for state, seconds in spent.items() if state not in MASTER_TERMINAL}

@@ -1,1 +1,1 @@
-"""What master and workers say to each other, and how it gets there."""
+"""The messages between master and workers: gRPC calls, conversion, tokens, TLS."""

@@ -1,4 +1,4 @@
-"""Which calls are there, and how are they answered?"""
+"""List the calls of the protocol, and build their handlers."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -96,14 +96,14 @@ METHODS: tuple[Method[Any, Any], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class CallHandler:
-    """A method and who answers it."""
+    """A method and its handler."""
 
     method: Method[Any, Any]
     handler: "grpc.RpcMethodHandler[Any, Any]"
 
 
 def call_handler(method: Method[Request, Answer], act: Callable[[Request], Answer]) -> CallHandler:
-    """Records in, records out; what the act raises of the sort's errors is raised again at the caller's."""
+    """A handler that takes and returns records. Errors of the sort that `act` raises are raised again at the caller."""
     if method.kind is not CallKind.CALL:
         raise ValueError(f"{method.path} is a stream")
 
@@ -114,12 +114,12 @@ def call_handler(method: Method[Request, Answer], act: Callable[[Request], Answe
 
 
 def handlers(*answers: CallHandler) -> list[grpc.GenericRpcHandler]:
-    """For one server; it must answer every call of its service and kind."""
+    """The handlers of one server. They must answer every call of their service and kind."""
     for service, kind in {(each.method.service, each.method.kind) for each in answers}:
         expected = {method.name for method in METHODS if (method.service, method.kind) == (service, kind)}
         present = {each.method.name for each in answers if (each.method.service, each.method.kind) == (service, kind)}
         if expected != present:
-            raise ValueError(f"nobody answers {', '.join(sorted(expected - present))} of {service}")
+            raise ValueError(f"no handler answers {', '.join(sorted(expected - present))} of {service}")
     return [
         grpc.method_handlers_generic_handler(
             f"{PACKAGE}.{service}", {each.method.name: each.handler for each in answers if each.method.service == service}

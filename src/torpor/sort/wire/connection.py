@@ -1,4 +1,4 @@
-"""How does one reach a master or a worker?"""
+"""Call a master or a worker."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, Generic, Self, TypeVar
@@ -17,7 +17,7 @@ Answer = TypeVar("Answer")
 
 
 class Connection:
-    """To one address, as a member of the job. It connects when it is used, and again when it was lost."""
+    """A connection to one address with the job's token. It connects when it is used, and again when it was lost."""
 
     def __init__(self, address: str, join: JoinCredentials, *, data: bool = False) -> None:
         self.address = address
@@ -30,7 +30,7 @@ class Connection:
         )
 
     def call(self, method: Method[Request, Answer], request: Request, timeout_s: float) -> Answer:
-        """Raises what the other side raised, or Unavailable."""
+        """Raises the error that the other side raised, or PeerUnavailable."""
         if method.kind is not CallKind.CALL:
             raise ValueError(f"{method.path} is a stream")
         serialized = method.request.to_bytes(request)
@@ -44,7 +44,7 @@ class Connection:
         return method.answer.from_bytes(answer)
 
     def stream(self, method: Method[Any, Answer], messages: Iterator[bytes], timeout_s: float | None) -> "CallStream[Answer]":
-        """Begins to send; a thread of gRPC's takes the messages, as fast as the other side reads them."""
+        """Begin to send. A thread of gRPC takes the messages as fast as the other side reads them."""
         try:
             begin: grpc.StreamUnaryMultiCallable[bytes, bytes] = self._channel.stream_unary(method.path)
             future = begin.future(messages, timeout=timeout_s, metadata=self._introduction)
@@ -53,7 +53,7 @@ class Connection:
         return CallStream(self.address, method, future)
 
     def close(self) -> None:
-        """Ends what is under way, too."""
+        """Also ends calls that are in progress."""
         self._channel.close()
 
     def __enter__(self) -> Self:
@@ -64,7 +64,7 @@ class Connection:
 
 
 class CallStream(Generic[Answer]):
-    """Messages on their way, and the answer that will come."""
+    """Messages that are being sent, and their answer."""
 
     def __init__(self, address: str, method: Method[Any, Answer], future: Any) -> None:
         self._address = address
@@ -72,14 +72,14 @@ class CallStream(Generic[Answer]):
         self._future = future
 
     def when_over(self, act: Callable[[], None]) -> None:
-        """Answered, refused, broken or cancelled; perhaps at once."""
+        """Call `act` when the stream is answered, refused, broken or canceled; perhaps at once."""
         self._future.add_done_callback(lambda future: act())
 
     def cancel(self) -> None:
         self._future.cancel()
 
     def answer(self) -> Answer:
-        """Waits for it; raises what the other side raised, or Unavailable."""
+        """Wait for the answer. Raises the error that the other side raised, or PeerUnavailable."""
         try:
             serialized: bytes = self._future.result()
         except grpc.FutureCancelledError as error:
@@ -90,5 +90,5 @@ class CallStream(Generic[Answer]):
 
 
 def _closed(address: str) -> PeerUnavailable:
-    # For a channel that is closed gRPC raises a bare ValueError.
+    # For a closed channel gRPC raises a bare ValueError.
     return PeerUnavailable(f"the connection to {address} has been closed")

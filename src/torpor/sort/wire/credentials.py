@@ -1,33 +1,32 @@
-"""What must one know to take part in a job, and where is it kept?"""
+"""Make, save and load the credentials that a worker needs to join a job."""
 
 import datetime
 import ipaddress
 import json
-import os
 import secrets
-from contextlib import suppress
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from torpor.sort.data.files import sync_directory
+from torpor import atomic_file
+from torpor.sort.documents import decode
 from torpor.sort.errors import SortFailed, SortRefused
 
 JOIN = "join.json"
 NAME = "torpor-sort"
-"""In every certificate: workers come and go under any address, so the certificate itself is what is trusted."""
+"""The name in every certificate. Workers have any address, so the certificate itself is trusted, not a host name."""
 VALID_DAYS = 3_650
 
 
 @dataclass(frozen=True, slots=True)
 class JoinCredentials:
-    """Everything that a worker needs to find the master and to be believed; `join.json`."""
+    """Everything that a worker needs to find the master and to be accepted; the content of `join.json`."""
 
     job: str
     address: str
     """The master's HOST:PORT."""
     tls: bool
     certificate: str
-    """PEM; master and workers all serve with it. Empty without TLS."""
+    """PEM. Master and workers all serve with it. Empty without TLS."""
     private_key: str = field(repr=False)
     token: str = field(repr=False)
 
@@ -38,46 +37,35 @@ def make_join(job: str, address: str, tls: bool) -> JoinCredentials:
 
 
 def make_secret(path: Path, *, tls: bool) -> str:
-    """A join file for a master that is to come; its job."""
+    """Make the join file of a future master. Returns its job."""
     if path.exists():
-        raise SortRefused("exists", f"{path} is there already, and is not written over")
+        raise SortRefused("exists", f"{path} exists and is not overwritten; remove it or choose another name")
     join = make_join(secrets.token_hex(8), "", tls)
     save_join(join, path)
     return join.job
 
 
 def save_join(join: JoinCredentials, path: Path) -> None:
-    """Written aside and renamed; only its owner may read it, at no time anybody else."""
-    aside = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    """Only its owner can read it, at any time."""
     try:
-        with suppress(FileNotFoundError):
-            aside.unlink()
-        with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:  # noqa: PTH123 (the mode, from the start)
-            json.dump(asdict(join), file, indent=2)
-            file.write("\n")
-            file.flush()
-            os.fsync(file.fileno())
-        aside.rename(path)
-        sync_directory(path.parent)
+        atomic_file.write(path, (json.dumps(asdict(join), indent=2) + "\n").encode())
     except OSError as error:
         raise SortFailed(f"the join file {path} cannot be written: {error.strerror}") from error
 
 
 def load_join(path: Path) -> JoinCredentials:
     try:
-        plain = json.loads(path.read_text())
+        return decode(JoinCredentials, path.read_bytes())
     except OSError as error:
-        raise SortRefused("no_join", f"the join file {path} cannot be read: {error.strerror}; the master writes it") from error
+        raise SortRefused(
+            "no_join", f"the join file {path} cannot be read: {error.strerror}; copy it from the master"
+        ) from error
     except ValueError as error:
-        raise SortRefused("bad_join", f"{path} is not a join file as the master writes it") from error
-    expected: dict[str, type] = {each.name: bool if each.name == "tls" else str for each in fields(JoinCredentials)}
-    if not isinstance(plain, dict) or {name: type(value) for name, value in plain.items()} != expected:
-        raise SortRefused("bad_join", f"{path} is not a join file as the master writes it")
-    return JoinCredentials(**plain)
+        raise SortRefused("bad_join", f"{path} is not a valid join file; copy the one that the master writes") from error
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach it."""
+    """Whether only this machine can reach the host."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -85,7 +73,7 @@ def is_loopback(host: str) -> bool:
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """Host and port; an IPv6 host stands in brackets, and comes without them."""
+    """Host and port. The brackets of an IPv6 host are removed."""
     host, colon, port = address.rpartition(":")
     if not colon or not host or not (port.isascii() and port.isdecimal()) or int(port) > 65_535:
         raise SortRefused("bad_address", f"{address!r} is not HOST:PORT with a port from 0 to 65535")
@@ -93,7 +81,7 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 def _make_certificate() -> tuple[str, str]:
-    # Only a master needs it, and only once; it takes longer to import than many a job to start.
+    # Only a master needs it, once, and its import takes longer than the start of many jobs.
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec

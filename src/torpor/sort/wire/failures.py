@@ -1,4 +1,4 @@
-"""How does an error cross the wire and come out the same?"""
+"""Convert errors of the sort to gRPC statuses, and back to the same errors."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -14,9 +14,10 @@ STRANGER = "stranger"
 UNKNOWN_CALL = "unknown_call"
 
 MAX_DETAILS = 2_000
-"""In bytes. Details travel in a header, every byte that is not ASCII as three, and beyond 8 KiB a header may be dropped."""
+"""In bytes. Details travel in a header, where each byte that is not ASCII takes three, and a header beyond 8 KiB may be
+dropped."""
 
-# With the code that goes along; a refusal brings its own.
+# The status, and the code that goes with it; a refusal has its own code.
 STATUS_OF: Mapping[type[SortError], tuple[grpc.StatusCode, str]] = {
     SortRefused: (grpc.StatusCode.FAILED_PRECONDITION, "refused"),
     PeerNotReady: (grpc.StatusCode.UNAVAILABLE, "not_yet"),
@@ -33,9 +34,9 @@ ERROR_OF: Mapping[tuple[grpc.StatusCode, str], Callable[[str], SortError]] = {
 }
 REFUSALS = frozenset({grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.UNAUTHENTICATED})
 
-# What gRPC itself answers, without a code of ours; whatever is not here is trouble on the way and tried again.
+# Statuses of gRPC itself, without our code. All others are trouble in the network and are retried.
 TRANSPORT_MEANS: Mapping[grpc.StatusCode, Callable[[str], SortError]] = {
-    # Too many streams at once: there is somebody, and its hands are full.
+    # Too many streams at once: the peer is there and busy.
     grpc.StatusCode.RESOURCE_EXHAUSTED: PeerNotReady,
     grpc.StatusCode.UNAUTHENTICATED: lambda message: SortRefused(STRANGER, message),
     grpc.StatusCode.UNIMPLEMENTED: lambda message: SortRefused(UNKNOWN_CALL, message),
@@ -46,7 +47,7 @@ _log = logging.getLogger("torpor.sort.wire")
 
 
 def abort_call(context: grpc.ServicerContext, error: SortError) -> Never:
-    """Ends a call with this error."""
+    """End a call with this error."""
     status, code = next(STATUS_OF[kind] for kind in type(error).__mro__ if kind in STATUS_OF)
     if isinstance(error, SortRefused):
         code = error.code
@@ -56,20 +57,20 @@ def abort_call(context: grpc.ServicerContext, error: SortError) -> Never:
 
 
 def run_call(context: grpc.ServicerContext, act: Callable[[], Answer]) -> Answer:
-    """What the act returns; what it raises is told to the caller."""
+    """The result of the function. An error that it raises is sent to the caller."""
     failure: SortError
     try:
         return act()
     except SortError as error:
         failure = error
     except Exception as error:
-        _log.exception("a call broke")
-        failure = SortFailed(f"a call broke: {type(error).__name__}: {error}")
+        _log.exception("a call failed")
+        failure = SortFailed(f"a call failed: {type(error).__name__}: {error}")
     abort_call(context, failure)
 
 
 def to_sort_error(error: grpc.RpcError, whom: str) -> SortError:
-    """What the other side raised, or what became of the way there."""
+    """The error that the other side raised, or the error of the connection."""
     status, details = error.code(), error.details() or ""
     code = _code_of(error)
     if code is not None and (make := ERROR_OF.get((status, code))):
@@ -77,7 +78,7 @@ def to_sort_error(error: grpc.RpcError, whom: str) -> SortError:
     if code is not None and status in REFUSALS:
         return SortRefused(code, details)
     if "larger than max" in details:
-        # gRPC has one status for this and for a lack of room, and only the latter passes by waiting.
+        # gRPC has one status for a message that is too large and for a lack of resources; only the latter passes by waiting.
         return SortFailed(f"a message to or from {whom} is too large: {details}")
     if "CERTIFICATE_VERIFY_FAILED" in details:
         return SortRefused(

@@ -1,4 +1,4 @@
-"""Is a caller one of the job's?"""
+"""Let only callers with the job's token pass."""
 
 import hmac
 from collections.abc import Callable
@@ -13,17 +13,17 @@ from torpor.sort.wire.failures import STRANGER, abort_call
 HEADER = "authorization"
 
 if TYPE_CHECKING:
-    # It has types in its stubs alone.
+    # It has type parameters only in its stubs.
     Handler = grpc.RpcMethodHandler[Any, Any]
 
 
 def auth_metadata(join: JoinCredentials) -> tuple[tuple[str, str], ...]:
-    """The metadata that goes with every call."""
+    """The metadata of every call."""
     return ((HEADER, f"Bearer {join.token}"),)
 
 
 class TokenInterceptor(grpc.ServerInterceptor):
-    """Lets through who knows the token; GetStatus also without, where only this machine can ask."""
+    """Let calls with the token pass. GetStatus also passes without it if only this machine can call."""
 
     def __init__(self, join: JoinCredentials, *, open_status: bool) -> None:
         self._expected = f"Bearer {join.token}".encode()
@@ -51,9 +51,9 @@ class TokenInterceptor(grpc.ServerInterceptor):
 def _deny(messages: object, context: grpc.ServicerContext) -> bytes:
     abort_call(
         context,
-        SortRefused(STRANGER, "a stranger: this call does not carry the job's token, which is in the master's join file"),
+        SortRefused(STRANGER, "this call does not have the job's token, which is in the master's join file"),
     )
 
 
-# Of the streaming kind for every call, so that nothing of what a stranger sends is read first.
+# A streaming handler for every call, so that no message of an unknown caller is read first.
 DENIED: "Handler" = grpc.stream_unary_rpc_method_handler(_deny)

@@ -1,4 +1,4 @@
-"""What does each call carry, beyond what the machines remember?"""
+"""Define the requests and answers of the calls."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,16 +9,17 @@ from torpor.sort.machine.states import WorkerPhase
 from torpor.sort.proof import Proof
 
 JOB_FAILED = "job_failed"
-"""With this code who registers is refused when there is nothing left to take part in."""
+"""The code of the refusal of a worker that registers after the job has failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerRef:
-    """Which life of which worker a call is about: to the master the one that calls, to a worker the one that is called."""
+    """The attempt of a worker that a call is about: the caller in calls to the master, the called worker in calls to a
+    worker."""
 
     job: str = ""
     worker: int | str | None = None
-    """Its index; its identity as long as there is no index; None for somebody who only asks."""
+    """Its index; its identity while it has no index; None for a user who only asks."""
     attempt: int = 0
 
 
@@ -26,7 +27,7 @@ class WorkerRef:
 class Registration:
     identity: str
     nonce: str
-    """Drawn anew by each process: the same nonce is the same attempt."""
+    """Random for each process: the same nonce is the same attempt."""
     asked: int | None
     """The index that the worker asks for."""
     control: str
@@ -36,7 +37,7 @@ class Registration:
     """Bytes of input."""
     memory: int
     format: str = ""
-    """Which its input seems to have; empty: there is none."""
+    """The format that its input seems to have; empty if it has no input."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,18 +99,18 @@ class Abort:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
-    """It was taken, or had been before."""
+    """The request took effect, now or before."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartAcknowledged:
     taken: bool
-    """False: the part was whole before, and nothing of this stream was used."""
+    """False: the part was complete before, and this stream was not used."""
 
 
 @dataclass(frozen=True, slots=True)
 class OwnStatus:
-    """How a worker stands, as it tells it itself."""
+    """The status of a worker, as reported by itself."""
 
     job: str
     index: int | None

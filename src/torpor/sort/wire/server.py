@@ -1,4 +1,4 @@
-"""How does a master or a worker listen?"""
+"""Serve the calls of a master or a worker."""
 
 import errno
 import socket
@@ -14,18 +14,18 @@ from torpor.sort.wire.guard import TokenInterceptor
 from torpor.sort.wire.transport import server_options
 
 WAITING_PER_THREAD = 8
-"""Streams that may wait for a thread of a data server; each holds a window of bytes at most. More are sent away."""
+"""Streams that may wait for a thread of a data server. Each holds at most one window of bytes. More are refused."""
 
 
 @dataclass(frozen=True, slots=True)
 class RpcServer:
     server: grpc.Server
     address: str
-    """HOST:PORT, with the port that was found if any would do."""
+    """HOST:PORT, with the port that was chosen if any was allowed."""
     threads: ThreadPoolExecutor
 
     def stop(self, grace_s: float) -> None:
-        """Takes no more calls, waits so long for those under way, then cuts them off."""
+        """Take no more calls, wait so long for calls in progress, then cut them off."""
         self.server.stop(grace_s).wait()
         self.threads.shutdown(wait=False, cancel_futures=True)
 
@@ -33,7 +33,7 @@ class RpcServer:
 def serve(
     handlers: Sequence[grpc.GenericRpcHandler], listen: str, join: JoinCredentials, threads: int, *, data: bool
 ) -> RpcServer:
-    """A server with threads of its own, so that data streams never take those that answer Abort, GetStatus and signals."""
+    """Start a server with its own threads, so that data streams never use the threads for Abort, GetStatus and signals."""
     host, port = split_address(listen)
     _refuse_if_taken(host, port)
     pool = ThreadPoolExecutor(threads, thread_name_prefix="sort-data" if data else "sort-control")
@@ -54,18 +54,18 @@ def serve(
             else server.add_insecure_port(f"{bracketed}:{port}")
         )
     except RuntimeError as error:
-        # Somebody was faster than we after we had looked.
-        raise SortRefused("port_in_use", f"nobody can listen on {listen}: {error}") from error
+        # Another process took the port after the check.
+        raise SortRefused("port_in_use", f"listening on {listen} failed: {error}") from error
     server.start()
     return RpcServer(server, f"{bracketed}:{bound}", pool)
 
 
 def _refuse_if_taken(host: str, port: int) -> None:
-    """gRPC does not say why it cannot listen; a plain socket does."""
+    """Try with a plain socket, because gRPC does not say why it cannot listen."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
     except OSError as error:
-        raise SortRefused("bad_address", f"{host!r} is no host to listen on: {error.strerror}") from error
+        raise SortRefused("bad_address", f"{host!r} is not a host to listen on: {error.strerror}") from error
     with socket.socket(family, kind, protocol) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -73,6 +73,6 @@ def _refuse_if_taken(host: str, port: int) -> None:
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
                 raise SortRefused(
-                    "port_in_use", f"port {port} of {host} is in use; another can be given, or 0 for any"
+                    "port_in_use", f"port {port} of {host} is in use; choose another with --listen, or 0 for any"
                 ) from error
-            raise SortRefused("bad_address", f"nobody can listen on {host}:{port}: {error.strerror}") from error
+            raise SortRefused("bad_address", f"listening on {host}:{port} failed: {error.strerror}") from error

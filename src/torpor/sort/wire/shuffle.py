@@ -1,4 +1,4 @@
-"""How does one part get from its sender to its receiver?"""
+"""Send one part from its sender to its receiver."""
 
 import threading
 from collections import deque
@@ -14,18 +14,19 @@ from torpor.sort.wire.failures import run_call
 from torpor.sort.wire.requests import PartAcknowledged
 
 AHEAD = 2
-"""Blocks that are made while another is on its way."""
+"""Blocks that are made while another is being sent."""
 
 Accept = Callable[[PartHeader, Iterator[bytes]], bool]
-"""Takes a part; False if it was whole before. It may return before the blocks have ended: the rest is not read."""
+"""Takes a part; False if it was complete before. It may return before the blocks have ended; the rest is not read."""
 
 
 def send_part(
     connection: Connection, header: PartHeader, blocks: Iterable[bytes | memoryview], timeout_s: float | None = None
 ) -> bool:
-    """True when the receiver has taken it, False when it had it before; else what the receiver raised, or Unavailable.
+    """True if the receiver took the part, False if it had it before. Raises the error that the receiver raised, or
+    PeerUnavailable.
 
-    The blocks are asked for in the calling thread only, and none after this returns: their buffer may be used again.
+    The blocks are read in the calling thread only, and none after this returns, so their buffer may be used again.
     """
     feed = _MessageQueue()
     feed.put(SHUFFLE_DATA.request.to_bytes(header))
@@ -38,7 +39,7 @@ def send_part(
         else:
             feed.end()
     except BaseException:
-        # Before the feed ends: a part that is cut short must not look like a whole one.
+        # Cancel before the queue ends: an incomplete part must not look like a complete one.
         stream.cancel()
         feed.close()
         raise
@@ -46,7 +47,7 @@ def send_part(
 
 
 def part_receiver(accept: Accept) -> CallHandler:
-    """What serves ShuffleData on a data address."""
+    """The handler of ShuffleData on a data address."""
 
     def behave(messages: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
         def act() -> bytes:
@@ -62,7 +63,7 @@ def part_receiver(accept: Accept) -> CallHandler:
 
 
 def refuse_if_not_for(header: PartHeader, job: str, receiver: int) -> None:
-    """An address may belong to somebody else by now."""
+    """Refuse a part for another job or worker: the address may belong to another process by now."""
     if header.job != job:
         raise SortRefused("other_job", f"this is a worker of job {job}, not of {header.job}")
     if header.receiver != receiver:
@@ -70,7 +71,7 @@ def refuse_if_not_for(header: PartHeader, job: str, receiver: int) -> None:
 
 
 def _announced(header: PartHeader, messages: Iterator[bytes]) -> Iterator[bytes]:
-    """The blocks; an end before all announced bytes are there is never a silent one."""
+    """The blocks. A stream that ends before all announced bytes have come raises an error."""
     remaining = header.proof.size
     what = f"partition {header.partition} from worker {header.sender}"
     while (block := _next(messages)) is not None:
@@ -79,18 +80,18 @@ def _announced(header: PartHeader, messages: Iterator[bytes]) -> Iterator[bytes]
             raise SortFailed(f"the part of {what} is longer than the {header.proof.size} bytes that were announced")
         yield block
     if remaining:
-        raise PeerUnavailable(f"the part of {what} broke off {remaining} bytes before its end")
+        raise PeerUnavailable(f"the part of {what} ended {remaining} bytes too early")
 
 
 def _next(messages: Iterator[bytes]) -> bytes | None:
     try:
         return next(messages, None)
     except grpc.RpcError as error:
-        raise PeerUnavailable("the sender of a part has gone away") from error
+        raise PeerUnavailable("the sender of a part has disconnected") from error
 
 
 class _MessageQueue(Iterator[bytes]):
-    """Messages from the thread that makes them to the one of gRPC's that sends them, a few ahead."""
+    """Pass messages from the thread that makes them to the thread of gRPC that sends them, a few ahead."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -99,7 +100,7 @@ class _MessageQueue(Iterator[bytes]):
         self._is_closed = False
 
     def put(self, message: bytes) -> bool:
-        """Waits for room; False when nobody will take it any more."""
+        """Wait for room. False if the message will not be taken any more."""
         with self._changed:
             self._changed.wait_for(lambda: self._is_closed or len(self._messages) < AHEAD)
             if self._is_closed:
@@ -109,13 +110,13 @@ class _MessageQueue(Iterator[bytes]):
             return True
 
     def end(self) -> None:
-        """That was all."""
+        """No more messages follow."""
         with self._changed:
             self._is_ended = True
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Nobody asks for messages any more."""
+        """No more messages are taken."""
         with self._changed:
             self._is_closed = True
             self._messages.clear()

@@ -1,4 +1,4 @@
-"""How is gRPC set up, on both sides?"""
+"""Configure gRPC for servers and connections."""
 
 from typing import Any
 
@@ -8,13 +8,13 @@ from torpor.sort.wire.credentials import NAME
 Options = list[tuple[str, Any]]
 
 CONTROL_MESSAGE = 256 * MIB
-"""Reports of many partitions name many keys, and a line may be a long key."""
+"""Reports of many partitions contain many keys, and a key can be a long line."""
 DATA_MESSAGE = 16 * MIB
-"""A block is far smaller; the header names every piece."""
+"""A block is much smaller; the header lists every piece."""
 KEEPALIVE_MS = 10_000
-"""After so long without a sign the other side is asked for one, and given as long again to answer."""
+"""After this time without data the other side is pinged, and has the same time to answer."""
 WINDOW = 2 * MIB
-"""What may be on its way in one data stream, and lie in memory until a receiver asks for it."""
+"""The most bytes of one data stream that are in transit or in memory until the receiver reads them."""
 
 BOTH: Options = [
     ("grpc.keepalive_time_ms", KEEPALIVE_MS),
@@ -29,9 +29,9 @@ CONTROL: Options = [
 DATA: Options = [
     ("grpc.max_receive_message_length", DATA_MESSAGE),
     ("grpc.max_send_message_length", DATA_MESSAGE),
-    # A block goes as one frame.
+    # A block is one frame.
     ("grpc.http2.max_frame_size", 4 * MIB),
-    # gRPC would find a window by itself, in steps, and without a bound that could be reckoned with.
+    # gRPC would find a window by itself, in steps, and without a predictable limit.
     ("grpc.http2.lookahead_bytes", WINDOW),
     ("grpc.http2.bdp_probe", 0),
 ]
@@ -53,14 +53,14 @@ def channel_options(*, data: bool) -> Options:
         *BOTH,
         *(DATA if data else CONTROL),
         ("grpc.ssl_target_name_override", NAME),
-        # What is between master and workers is not for a proxy of the environment.
+        # Traffic between master and workers does not use a proxy from the environment.
         ("grpc.enable_http_proxy", 0),
-        # gRPC shares a connection between channels to the same address; a channel that is renewed must be new.
+        # gRPC shares a connection between channels to the same address, but a renewed channel must have a new connection.
         ("grpc.use_local_subchannel_pool", 1),
         ("grpc.initial_reconnect_backoff_ms", 100),
         ("grpc.max_reconnect_backoff_ms", 1_000),
-        # How long one attempt to connect may take.
+        # The timeout of one attempt to connect.
         ("grpc.min_reconnect_backoff_ms", 3_000),
-        # Calls are repeated where it is known which of them may be.
+        # The callers retry, because they know which calls may be repeated.
         ("grpc.enable_retries", 0),
     ]

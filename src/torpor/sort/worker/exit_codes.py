@@ -1,4 +1,4 @@
-"""How can a worker's process end, and may it be started again?"""
+"""Define how a worker's process can end, and whether it may be started again."""
 
 from dataclasses import dataclass
 from enum import IntEnum
@@ -7,18 +7,18 @@ from enum import IntEnum
 class WorkerExitCode(IntEnum):
     COMPLETED = 0
     FAILED = 1
-    """Killed, out of reach, unlucky: it may be started again."""
+    """Killed, or a peer was not reachable: it may be started again."""
     REFUSED = 2
-    """Something must be changed first."""
+    """The user must change something first."""
     JOB_FAILED = 3
-    """There is nothing left to start again for."""
+    """The job has failed, so a restart has no purpose."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerResult:
-    """How a worker has left, and why, if not because all is done."""
+    """How a worker ended, and the reason if it is not completed."""
 
     ending: WorkerExitCode
     reason: str = ""
     is_forgotten: bool = False
-    """The master does not know this worker any more; it may register again."""
+    """The master does not know this worker any more; the worker may register again."""

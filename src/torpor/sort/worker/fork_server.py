@@ -6,7 +6,6 @@ when its input ends, and its workers end with it.
 """
 
 import ctypes
-import json
 import os
 import select
 import signal
@@ -17,14 +16,18 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING
 
 from torpor.fast_imports import fast_imports
-from torpor.sort.documents import from_plain, to_plain
+from torpor.sort.documents import decode, encode
 from torpor.sort.errors import PeerUnavailable, SortError
 from torpor.sort.worker.exit_codes import WorkerExitCode, WorkerResult
+
+if TYPE_CHECKING:
+    from torpor.sort.job.options import ForkRequest
 
 PR_SET_PDEATHSIG = 1
 
@@ -33,7 +36,7 @@ PR_SET_PDEATHSIG = 1
 class WorkerExit:
     index: int
     code: int
-    """As of `subprocess`: negative for a signal."""
+    """As in `subprocess`: negative for a signal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +44,7 @@ class ForkServerExit:
     """The server itself has ended, and its workers with it."""
 
     code: int
-    """As of `subprocess`: negative for a signal."""
+    """As in `subprocess`: negative for a signal."""
 
 
 _ahead: list[subprocess.Popen[bytes]] = []
@@ -49,7 +52,7 @@ _ahead: list[subprocess.Popen[bytes]] = []
 
 @contextmanager
 def start_early() -> Iterator[None]:
-    """Begins before anybody knows if it is wanted. Whoever takes it ends it; else it ends here."""
+    """Start a server before it is known whether one is needed. The caller that takes it ends it; otherwise it ends here."""
     _ahead.append(_begin())
     try:
         yield
@@ -78,12 +81,12 @@ class ForkServer:
         self._is_closed = False
         self._process = _ahead.pop() if _ahead else _begin()
 
-    def start(self, index: int, options: Any, log: Path) -> None:
-        line = json.dumps({"index": index, "options": to_plain(options), "log": str(log)})
+    def start(self, request: "ForkRequest") -> None:
+        line = encode(request)
         requests = _piped(self._process.stdin)
         # `ended` reports a server that no longer reads, so this is not reported here. ValueError: `close` has closed the pipe.
         with suppress(BrokenPipeError, ValueError):
-            requests.write(line.encode() + b"\n")
+            requests.write(line + b"\n")
             requests.flush()
 
     def ended(self) -> WorkerExit | ForkServerExit:
@@ -93,7 +96,7 @@ class ForkServer:
         except ValueError:
             line = b""  # `close` has closed the pipe meanwhile.
         # A server that is killed while it writes leaves half a line.
-        return from_plain(WorkerExit, json.loads(line)) if line.endswith(b"\n") else ForkServerExit(_end(self._process))
+        return decode(WorkerExit, line) if line.endswith(b"\n") else ForkServerExit(_end(self._process))
 
     def restart(self) -> bool:
         """Starts another server after the last one has ended; False once this is closed. The caller starts the workers."""
@@ -122,7 +125,7 @@ def _piped(pipe: IO[bytes] | None) -> IO[bytes]:
 
 
 def _end(process: subprocess.Popen[bytes]) -> int:
-    """Its exit code; one that has ended already keeps its own."""
+    """The exit code; a process that has ended before keeps its own."""
     process.kill()
     code = process.wait()
     with suppress(BrokenPipeError):
@@ -132,16 +135,13 @@ def _end(process: subprocess.Popen[bytes]) -> int:
 
 
 def fork_server_main() -> None:
-    """The process itself: it has one thread, for only such a one can be forked safely."""
+    """Run the server process. It has one thread, because only such a process can be forked safely."""
     with fast_imports():
-        from torpor.sort.job.options import WorkerOptions
+        from torpor.sort.job.options import ForkRequest
         from torpor.sort.worker.program import run_worker
 
-    def begin(told: Any) -> int:
-        options = from_plain(WorkerOptions, told["options"])
-        return _fork(Path(told["log"]), lambda: run_worker(options))
-
-    # A worker's end comes as a signal, and a signal wakes whoever waits for a line only if it writes one itself.
+    # The end of a worker comes as a signal, and `select` returns for a signal only if the signal also writes to a file
+    # descriptor.
     awake, waker = os.pipe()
     os.set_blocking(awake, False)
     os.set_blocking(waker, False)
@@ -160,12 +160,12 @@ def fork_server_main() -> None:
                 return
             *lines, unread = (unread + read).split(b"\n")
             for line in lines:
-                told = json.loads(line)
-                index_of[begin(told)] = told["index"]
+                request = decode(ForkRequest, line)
+                index_of[_fork(request.log, partial(run_worker, request.options))] = request.index
 
 
 def _fork(log: Path, work: Callable[[], WorkerResult]) -> int:
-    cradle = os.getpid()
+    server_pid = os.getpid()
     pid = os.fork()
     if pid:
         return pid
@@ -173,7 +173,7 @@ def _fork(log: Path, work: Callable[[], WorkerResult]) -> int:
     try:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        _end_with(cradle)
+        _end_with(server_pid)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), 2)
@@ -187,13 +187,13 @@ def _fork(log: Path, work: Callable[[], WorkerResult]) -> int:
     except BaseException:
         traceback.print_exc()
     finally:
-        # Whatever happens, this process must not go on as a second cradle.
+        # This process must not go on as a second fork server.
         sys.stderr.flush()
         os._exit(ending)
 
 
 def _end_with(parent: int) -> None:
-    """Nobody is left behind when the command is killed: with it ends the cradle, and with the cradle its workers."""
+    """End with the parent. If the command is killed, the fork server ends with it, and the workers end with the fork server."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -205,4 +205,4 @@ def _tell_ended(index_of: dict[int, int]) -> None:
         if not pid:
             return
         ended = WorkerExit(index_of.pop(pid), os.waitstatus_to_exitcode(status))
-        print(json.dumps(to_plain(ended)), flush=True)
+        print(encode(ended).decode(), flush=True)

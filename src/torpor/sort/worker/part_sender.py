@@ -1,7 +1,7 @@
-"""Which parts go to whom now, and what if somebody does not take them?
+"""Send parts to their receivers, and retry when a receiver does not take them.
 
-A few threads send, at most two at once to the same receiver, so that a slow one does not hold up the others. Whoever cannot be
-reached is tried for ever, about once a second: the master decides when that is too long.
+A few threads send, at most two at once to the same receiver, so that a slow receiver does not delay the others. A receiver that
+cannot be reached is retried without limit, about once a second; the master decides when that is too long.
 """
 
 import random
@@ -22,9 +22,9 @@ from torpor.sort.wire.shuffle import send_part
 
 FIRST_DELAY_S, LONGEST_DELAY_S = 0.05, 1.0
 NEWS_S = 3.0
-"""A wish that comes so soon after the acknowledgement was written before it: it came by way of two heartbeats."""
+"""A request that comes this soon after the acknowledgement was made before it: requests travel by two heartbeats."""
 
-# Whoever answers so has the receiver's old address; the receiver will be found at its new one.
+# The process that refuses with these codes has the receiver's old address. The receiver will be found at its new address.
 NOT_THE_RECEIVER = frozenset({STRANGER, "other_job", "other_worker", "unknown_call"})
 
 Part = tuple[int, int]
@@ -39,7 +39,7 @@ class PartSource(Protocol):
     def pieces(self) -> tuple[int, ...]: ...
 
     def blocks(self, buffer: memoryview) -> Iterator[memoryview]:
-        """All bytes, in messages, through this buffer."""
+        """All bytes, in messages, read through this buffer."""
 
 
 class RunSource(Protocol):
@@ -51,22 +51,22 @@ class RunSource(Protocol):
 @dataclass(frozen=True, slots=True)
 class SendCounters:
     acknowledged: int = 0
-    """Different parts."""
+    """The number of different parts."""
     size: int = 0
-    """Bytes that receivers have taken."""
+    """The bytes that receivers have taken."""
     retries: int = 0
     resent: int = 0
-    """Parts that a receiver had acknowledged and, having lost them, took again."""
+    """Parts that a receiver had acknowledged, lost and taken again."""
 
 
 @dataclass(slots=True)
 class _ReceiverConnection:
-    """To one receiver, in one of its lives."""
+    """The connection to one attempt of a receiver."""
 
     peer: Peer
     connection: Connection
     setbacks: int = 0
-    """In a row."""
+    """The number of failures in a row."""
     not_before: float = 0.0
 
 
@@ -86,7 +86,7 @@ class PartSender:
         streams_per_peer: int = 2,
         timeout_s: float = 600.0,
     ) -> None:
-        """`failed` hears of what trying again cannot help; `moved` is called whenever a part has been acknowledged."""
+        """`failed` is called with an error that a retry cannot help, `moved` whenever a part was acknowledged."""
         self._job, self._index, self._attempt = job, index, attempt
         self._source, self._join = source, join
         self._failed, self._moved = failed, moved
@@ -95,10 +95,10 @@ class PartSender:
         self._changed = threading.Condition()
         self._lines: dict[int, _ReceiverConnection] = {}
         self._queued: dict[int, dict[int, None]] = {}
-        """Receiver to partitions, in the order in which they were wanted."""
+        """Receiver to partitions, in the order in which they were requested."""
         self._under_way: set[Part] = set()
         self._acknowledged: dict[Part, tuple[int, float]] = {}
-        """With the receiver's attempt, and when."""
+        """The receiver's attempt, and the time of the acknowledgement."""
         self._counters = SendCounters()
         self._served_last = index
         self._is_closed = False
@@ -107,7 +107,8 @@ class PartSender:
             thread.start()
 
     def want(self, parts: Iterable[Part]) -> None:
-        """These are to be sent. What is queued or under way is not sent twice; what was acknowledged is sent again."""
+        """Request that these parts are sent. A part that is queued or being sent is not sent twice; an acknowledged part is
+        sent again."""
         with self._changed:
             now = time.monotonic()
             for partition, receiver in parts:
@@ -118,7 +119,7 @@ class PartSender:
             self._changed.notify_all()
 
     def peers(self, peers: Iterable[Peer]) -> None:
-        """Where the others are at present; a connection is renewed when its receiver has moved or has begun a new life."""
+        """Update the addresses of the other workers. A connection is renewed when its receiver has a new address or attempt."""
         left: list[Connection] = []
         with self._changed:
             for peer in peers:
@@ -143,12 +144,12 @@ class PartSender:
         return self._counters.acknowledged
 
     def unacknowledged(self, parts: Iterable[Part]) -> tuple[Part, ...]:
-        """Those of these parts that no receiver has acknowledged yet; own ones need nobody's word."""
+        """The parts that no receiver has acknowledged yet. Parts for this worker itself need no acknowledgement."""
         with self._changed:
             return tuple(part for part in parts if part[1] != self._index and part not in self._acknowledged)
 
     def close(self) -> None:
-        """Ends everything that is under way, and soon."""
+        """Stop all transfers soon."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
@@ -198,7 +199,7 @@ class PartSender:
         return part.proof.size, send_part(line.connection, header, part.blocks(buffer), self._timeout_s)
 
     def _choose(self) -> tuple[int, _ReceiverConnection] | None:
-        """Waits for a part that may go now; None when all is over."""
+        """Wait for a part that can be sent now; None after `close`."""
         with self._changed:
             while not self._is_closed:
                 now = time.monotonic()
@@ -217,7 +218,7 @@ class PartSender:
             return None
 
     def _in_turn(self) -> list[int]:
-        """Receivers for whom something waits and who have a stream free, beginning behind the one who was served last."""
+        """Receivers with queued parts and a free stream, beginning after the receiver that was served last."""
         busy: dict[int, int] = {}
         for _, receiver in self._under_way:
             busy[receiver] = busy.get(receiver, 0) + 1
@@ -229,7 +230,7 @@ class PartSender:
         return sorted(waiting, key=lambda receiver: (receiver <= self._served_last, receiver))
 
     def _limit(self, line: _ReceiverConnection) -> int:
-        # One thread is enough to find out whether somebody has come back.
+        # One thread is enough to find out whether a receiver is back.
         return 1 if line.setbacks else self._streams_per_peer
 
     def _acknowledge(self, partition: int, line: _ReceiverConnection, size: int, taken: bool) -> None:
@@ -249,7 +250,7 @@ class PartSender:
             line.setbacks += 1
             line.not_before = time.monotonic() + delay * self._dice.uniform(1.0, 1.5)
             self._under_way.discard((partition, line.peer.index))
-            # It was the first, and is it again.
+            # It was the first in the queue and is the first again.
             others = self._queued.get(line.peer.index, {})
             self._queued[line.peer.index] = {partition: None} | others
             if not self._is_closed:

@@ -1,6 +1,7 @@
-"""How does a worker live, from its first line to its exit code?
+"""Run a worker from its start to its exit code.
 
-It takes its directories, looks at what an earlier life left in them, serves, registers, and then does what its machine says.
+It locks its directories, reads what an earlier attempt left in them, serves, registers, and then carries out the commands of
+its machine.
 """
 
 import ipaddress
@@ -47,18 +48,18 @@ from torpor.sort.worker.worker_session import WorkerSession
 CONTROL_THREADS = 4
 DATA_THREADS = 4
 CALL_S = 10.0
-"""How long one call to the master may take."""
+"""The timeout of one call to the master."""
 RETRY_S = 0.2
 
-# A worker is Completed only when its master is merging: one that says less has lost its journal.
+# A worker is Completed only when its master is Merging. A master in an earlier state has lost its journal.
 BEFORE_MERGING = frozenset(MASTER_WAY[: MASTER_WAY.index(MasterState.MERGING)])
-# A worker that cannot read its input cannot ever take part: the others need not wait for it.
+# A worker that cannot read its input can never take part, so the others need not wait for it.
 FAILS_THE_JOB = frozenset({"missing_input", "unreadable_input", "special_input", "truncated", "unclear_format"})
 
 
 @dataclass(frozen=True, slots=True)
 class SavedWorker:
-    """What the journal holds: the machine, and what it reads."""
+    """The content of the journal: the machine and its inputs."""
 
     worker: Worker
     inputs: Inputs
@@ -74,7 +75,7 @@ def run_worker(options: WorkerOptions) -> WorkerResult:
         place.lock(options.deadlines.lock)
         identity = _identity(options)
         if place.is_finished(join.job, identity) or _was_completed(place, join.job, identity):
-            # The master may be gone, and has nothing to say that is not known.
+            # The master may have ended, and it is not needed any more.
             place.finish_output(join.job, identity)
             place.remove_scratch(journal=False)
             print_line("this job is completed, and so is this worker's output")
@@ -85,7 +86,7 @@ def run_worker(options: WorkerOptions) -> WorkerResult:
             inputs = find(options.inputs, form or Lines()) if options.slice is None else options.slice
             place.claim_output(job.job, identity)
             while (left := _run_attempt(options, join, master, place, job, identity, inputs, form)).is_forgotten:
-                print_line("the master does not know this worker any more: it registers again")
+                print_line("the master no longer knows this worker; the worker registers again")
                 job = _find_master(master, options, print_line)
         except SortRefused as error:
             if error.code in FAILS_THE_JOB:
@@ -98,7 +99,7 @@ def run_worker(options: WorkerOptions) -> WorkerResult:
 
 
 def release_output(options: WorkerOptions) -> None:
-    """The very last thing after a completed job: until now whoever comes after this life can tell that nothing is left."""
+    """The last step after a completed job. Before it, the next process can tell from the marker that all work is done."""
     WorkerDirectory(_scratch(options), options.output, share_output=options.share_output).release_output()
 
 
@@ -111,7 +112,7 @@ def _scratch(options: WorkerOptions) -> Path:
 
 
 def _identity(options: WorkerOptions) -> str:
-    """The same for the same command on the same machine, so that one that comes back is recognised."""
+    """The same for the same command on the same machine, so that a worker that comes back is recognised."""
     if options.index is not None:
         return f"index {options.index}"
     return ":".join([platform.node(), *(str(path.absolute()) for path in options.inputs), str(options.output.absolute())])
@@ -121,7 +122,7 @@ def _was_completed(place: WorkerDirectory, job: str, identity: str) -> bool:
     try:
         saved = Journal(place.journal).load(SavedWorker)
     except SortFailed:
-        return False  # That is told when there is somebody to tell it to.
+        return False  # A corrupt journal is reported later, when there is a master to report it to.
     if saved is None or (saved.worker.job, saved.worker.identity) != (job, identity) or not saved.worker.job_done:
         return False
     files = saved.worker.merged.files if saved.worker.merged else ()
@@ -133,14 +134,16 @@ def _has_size(path: Path, size: int) -> bool:
 
 
 def _find_master(master: Connection, options: WorkerOptions, log: Callable[[str], None]) -> JobStatus:
-    """Which job this is and what its records look like; a master that is being started again is waited for."""
+    """The job and its format. Waits for a master that is being restarted."""
     end = time.monotonic() + options.deadlines.master_grace
     while True:
         try:
             return master.call(GET_JOB_STATUS, GetStatus(), CALL_S)
         except PeerUnavailable as error:
             if time.monotonic() > end:
-                raise PeerUnavailable(f"no master for {options.deadlines.master_grace:g} s: {error.message}") from error
+                raise PeerUnavailable(
+                    f"the master was not reachable for {options.deadlines.master_grace:g} s: {error.message}"
+                ) from error
             log(f"looking for the master: {error.message}")
             time.sleep(min(1.0, options.deadlines.master_grace / 10))
 
@@ -149,7 +152,7 @@ def _fail_the_job(master: Connection, job: JobStatus, identity: str, error: Sort
     try:
         master.call(ABORT_JOB, Abort(WorkerRef(job.job, identity), f"{identity}: {error.message}"), CALL_S)
     except SortError as trouble:
-        print_line(f"the master could not be told: {trouble.message}")
+        print_line(f"the master could not be notified: {trouble.message}")
 
 
 def _run_attempt(
@@ -165,7 +168,7 @@ def _run_attempt(
     journal = Journal(place.journal)
     journal.reserve()
     saved = _saved(journal)
-    # Who comes under another name, such as a corrected --index, is somebody else, and has no earlier life here.
+    # A worker with another identity (for example after a corrected --index) is another worker and has no earlier attempt here.
     is_ours = saved is not None and (saved.worker.job, saved.worker.identity) == (job.job, identity)
     before = saved.worker if saved is not None and is_ours else None
     is_over = job.state == MasterState.COMPLETED
@@ -182,49 +185,49 @@ def _run_attempt(
         holding=BreakpointStop(options.hold),
     )
     input_format = "" if form is None else str(form)
-    bench = WorkerSession(options, join, master, place, driver, inputs, input_format, secrets.token_hex(8), nudge, print_line)
+    session = WorkerSession(options, join, master, place, driver, inputs, input_format, secrets.token_hex(8), nudge, print_line)
     _end_on_signals(driver)
-    answers = WorkerService(bench)
+    service = WorkerService(session)
     listen = options.listen or f"{_own_host(options.master)}:0"
     with (
-        stop_on_exit(serve(answers.control(), listen, join, CONTROL_THREADS, data=False)) as control,
-        stop_on_exit(serve(answers.data(), _beside(listen), join, DATA_THREADS, data=True)) as data,
+        stop_on_exit(serve(service.control(), listen, join, CONTROL_THREADS, data=False)) as control,
+        stop_on_exit(serve(service.data(), _beside(listen), join, DATA_THREADS, data=True)) as data,
     ):
-        hands = CommandExecutor(
-            bench, HeartbeatLoop(bench), _announced(control.address, options), _announced(data.address, options)
+        executor = CommandExecutor(
+            session, HeartbeatLoop(session), _announced(control.address, options), _announced(data.address, options)
         )
         try:
             if saved is not None and before is not None and saved.inputs != inputs and not is_over:
                 changed = SortFailed(f"{_changed(saved.inputs, inputs)} was changed during the job")
                 _fail_the_job(master, job, identity, changed)
-                # It may have been completed just before: then what this worker has written is part of the answer.
+                # The job may have been completed just before; then the output of this worker is part of the result.
                 if _find_master(master, options, print_line).state != MasterState.COMPLETED:
-                    hands.remove_everything()
+                    executor.remove_everything()
                 raise changed
             begins_again = job.state in BEFORE_MERGING
-            _resume_or_begin(driver, hands, before, resume=options.resume or is_over, begins_again=begins_again)
+            _resume_or_begin(driver, executor, before, resume=options.resume or is_over, begins_again=begins_again)
             code = driver.run()
         finally:
-            hands.close()
+            executor.close()
     if options.history or code != WorkerExitCode.COMPLETED:
         for line in lines(driver.value.history):
             print_line(line)
     ending = WorkerExitCode(code)
     is_forgotten = ending is WorkerExitCode.FAILED and forgotten.is_set()
-    return WorkerResult(ending, driver.value.reason or "the job was not over yet", is_forgotten=is_forgotten)
+    return WorkerResult(ending, driver.value.reason or "the job has not ended", is_forgotten=is_forgotten)
 
 
 def _saved(journal: Journal) -> SavedWorker | None:
-    """A torn journal counts as lost scratch: the worker does its part again."""
+    """A corrupt journal counts as lost scratch: the worker does its part again."""
     try:
         return journal.load(SavedWorker)
     except JournalCorrupt as error:
-        print_line(f"{error.message}; this counts as lost scratch, and this worker does its part again")
+        print_line(f"{error.message}; this counts as lost scratch, and the worker does its part again")
         return None
 
 
 def _own_host(master: str) -> str:
-    """The address by which this machine reaches the master, and others this machine."""
+    """The address by which this machine reaches the master, and by which others reach this machine."""
     host, port = split_address(master)
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
@@ -232,18 +235,19 @@ def _own_host(master: str) -> str:
             probe.connect(address)
             own = str(probe.getsockname()[0])
     except OSError as error:
-        raise SortRefused("bad_address", f"the master's host {host!r} is not known: {error.strerror}") from error
+        raise SortRefused("bad_address", f"the master's host {host!r} is unknown: {error.strerror}") from error
     return f"[{own}]" if ":" in own else own
 
 
 def _announced(address: str, options: WorkerOptions) -> str:
-    """Where others find this worker: one that listens everywhere is found where it reaches the master from."""
+    """The address that other workers use: a worker that listens on all addresses is reached where it reaches the master
+    from."""
     host, port = split_address(address)
     return f"{_own_host(options.master)}:{port}" if ipaddress.ip_address(host).is_unspecified else address
 
 
 def _beside(listen: str) -> str:
-    """Where parts come in: the next port, or any if any will do."""
+    """The address for parts: the next port, or any port if any was allowed."""
     host, port = listen.rsplit(":", 1)
     return f"{host}:{int(port) + 1 if int(port) else 0}"
 
@@ -257,34 +261,40 @@ def stop_on_exit(serving: RpcServer) -> Iterator[RpcServer]:
 
 
 def _leave_alone(place: WorkerDirectory) -> WorkerResult:
-    """Scratch was lost after the last report: there is nobody left who could send again, and nothing that needs to be."""
+    """The scratch was lost after the last report. No other worker could send its parts again, and none has to."""
     if not any(OUTPUT.fullmatch(path.name) for path in place.output.iterdir()):
-        return WorkerResult(WorkerExitCode.FAILED, f"the job is completed, and its output is not in {place.output}")
+        return WorkerResult(WorkerExitCode.FAILED, f"the job is completed, but its output is not in {place.output}")
     place.remove_scratch()
-    print_line(f"this job is completed, and what lies in {place.output} is left as it is")
+    print_line(f"this job is completed, and the files in {place.output} are left unchanged")
     return WorkerResult(WorkerExitCode.COMPLETED)
 
 
 def _changed(before: Inputs, now: Inputs) -> str:
-    """The first input file that is not what it was."""
+    """The first input file that has changed."""
     differing = set(before.segments) ^ set(now.segments)
     return f"the input file {min(segment.path for segment in differing)}" if differing else "the order of the input files"
 
 
 def _resume_or_begin(
-    driver: Driver[Worker, Event, Command], hands: CommandExecutor, before: Worker | None, *, resume: bool, begins_again: bool
+    driver: Driver[Worker, Event, Command],
+    executor: CommandExecutor,
+    before: Worker | None,
+    *,
+    resume: bool,
+    begins_again: bool,
 ) -> None:
-    """From nothing, from a completed life, or from the midst of one that was killed."""
+    """Begin anew, after a completed attempt, or in the middle of an attempt that was killed."""
     if before is None or not resume:
-        # Not the output: until this life has registered, an earlier one's report of it still counts.
-        hands.forget_files()
+        # The output stays: until this process has registered, the report of an earlier attempt is valid.
+        executor.forget_files()
     if before is None:
         driver.save_first()
         driver.tell(Started())
-    elif before.state is W.COMPLETED and not begins_again and hands.output_is_whole():
+    elif before.state is W.COMPLETED and not begins_again and executor.output_is_whole():
         driver.tell(Started())
     elif before.state is W.COMPLETED:
-        # Completed is an end; what lost its output, or its master's memory, is another life, with the same memories.
+        # Completed is a final state. A worker that lost its output, or whose master lost its journal, begins a new attempt with
+        # the old assignment, boundaries and history.
         driver.value = Worker(before.identity, before.job, terms=before.terms, cut=before.cut, history=before.history)
         driver.save_first()
         driver.tell(Started())
@@ -311,7 +321,7 @@ def _broke(error: Exception, forgotten: threading.Event) -> Event | None:
             import traceback
 
             traceback.print_exception(error)
-            return WorkerFailed(f"something unexpected happened: {type(error).__name__}: {error}")
+            return WorkerFailed(f"unexpected error: {type(error).__name__}: {error}")
 
 
 def _end_on_signals(driver: Driver[Worker, Event, Command]) -> None:

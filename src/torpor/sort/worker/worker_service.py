@@ -1,4 +1,4 @@
-"""What does a worker answer to those who call it?"""
+"""Answer the calls that a worker gets from the master and from other workers."""
 
 from collections.abc import Iterator
 from concurrent.futures import TimeoutError as TookTooLong
@@ -36,14 +36,14 @@ from torpor.sort.wire.shuffle import part_receiver, refuse_if_not_for
 from torpor.sort.worker.worker_session import WorkerSession
 
 TAKEN_S = 10.0
-"""How long a signal may wait to be taken and saved."""
+"""How long a signal may wait until it is taken and saved."""
 
 BEFORE_SORTING = frozenset({W.INITIALIZING, W.SAMPLING, W.WAITING_FOR_PARTITION_CONFIG})
 
 
 class WorkerService:
-    def __init__(self, bench: WorkerSession) -> None:
-        self._bench = bench
+    def __init__(self, session: WorkerSession) -> None:
+        self._session = session
 
     def control(self) -> list[grpc.GenericRpcHandler]:
         return handlers(
@@ -63,7 +63,7 @@ class WorkerService:
     def _start_shuffle(self, request: StartShuffle) -> Acknowledged:
         self._refuse_if_not_me(request.caller)
         if request.declared:
-            self._bench.declared = request.declared
+            self._session.declared = request.declared
         return self._take(request.caller, ShuffleSignal(), request.peers)
 
     def _start_merge(self, request: StartMerge) -> Acknowledged:
@@ -71,31 +71,31 @@ class WorkerService:
 
     def _abort(self, request: Abort) -> Acknowledged:
         self._refuse_if_not_me(request.caller)
-        # Whatever is under way stops now, not when its turn comes.
-        self._bench.stop.set()
-        self._bench.driver.tell(AbortRequested(request.reason))
+        # Work that is in progress stops now, not when the event is taken from the queue.
+        self._session.stop.set()
+        self._session.driver.tell(AbortRequested(request.reason))
         return Acknowledged()
 
     def _take(self, caller: WorkerRef, event: Event, peers: tuple[Peer, ...] = ()) -> Acknowledged:
         self._refuse_if_not_me(caller)
-        self._bench.meet(peers)
+        self._session.meet(peers)
         try:
-            self._bench.driver.ask(event, TAKEN_S)
+            self._session.driver.ask(event, TAKEN_S)
         except TookTooLong as error:
-            raise PeerNotReady(f"not yet: worker in state {self._bench.worker.state} is busy") from error
+            raise PeerNotReady(f"not ready: the worker, in state {self._session.worker.state}, is busy") from error
         return Acknowledged()
 
     def _refuse_if_not_me(self, caller: WorkerRef) -> None:
-        worker = self._bench.worker
+        worker = self._session.worker
         if caller.job != worker.job:
             raise SortRefused("other_job", f"this is a worker of job {worker.job}, not of {caller.job}")
         if worker.terms is not None and caller.attempt != worker.terms.attempt:
             raise StaleAttempt(f"this is attempt {worker.terms.attempt} of {worker.identity}, not {caller.attempt}")
 
     def _status(self, request: GetStatus) -> OwnStatus:
-        bench, worker = self._bench, self._bench.worker
+        session, worker = self._session, self._session.worker
         spent = durations(worker.history, now())
-        sender = bench.sender
+        sender = session.sender
         return OwnStatus(
             job=worker.job,
             index=worker.terms.index if worker.terms else None,
@@ -103,7 +103,7 @@ class WorkerService:
             attempt=worker.attempt,
             state=worker.state,
             phase=PHASE_OF[worker.state],
-            progress=progress(worker.state, bench.done),
+            progress=progress(worker.state, session.done),
             message=worker.reason if worker.state is W.FAILED else WORKER_MEANS[worker.state],
             durations={state: spent[state] for state in WORKING if state in spent},
             counters={
@@ -116,21 +116,23 @@ class WorkerService:
         )
 
     def _accept(self, header: PartHeader, blocks: Iterator[bytes]) -> bool:
-        bench = self._bench
-        state = bench.worker.state
-        if bench.parts is None or state in BEFORE_SORTING:
-            raise PeerNotReady(f"not yet: this worker is in state {state}, and takes parts once its boundaries are journaled")
+        session = self._session
+        state = session.worker.state
+        if session.parts is None or state in BEFORE_SORTING:
+            raise PeerNotReady(
+                f"not ready: this worker is in state {state} and accepts parts only after its boundaries are in the journal"
+            )
         if state is W.FAILED:
-            raise PeerNotReady("not yet: this worker has failed and may be started again")
-        refuse_if_not_for(header, bench.worker.job, bench.index)
-        bench.refuse_stale(header.sender, header.attempt)
-        if header.partition not in bench.own:
-            raise SortRefused("other_partition", f"partition {header.partition} does not belong to worker {bench.index}")
+            raise PeerNotReady("not ready: this worker has failed and may be started again")
+        refuse_if_not_for(header, session.worker.job, session.index)
+        session.refuse_stale(header.sender, header.attempt)
+        if header.partition not in session.own:
+            raise SortRefused("other_partition", f"partition {header.partition} does not belong to worker {session.index}")
         try:
-            return bench.parts.receive(header, blocks)
+            return session.parts.receive(header, blocks)
         except StopRequested as error:
-            raise PeerNotReady("not yet: this worker ends, and may be started again") from error
+            raise PeerNotReady("not ready: this worker is ending and may be started again") from error
         except SortFailed as error:
-            # It is this worker that cannot store it; the sender has done nothing wrong.
-            bench.driver.tell(WorkerFailed(error.message, fatal=True))
-            raise PeerNotReady(f"not yet: {error.message}") from error
+            # This worker cannot store the part. The sender did nothing wrong.
+            session.driver.tell(WorkerFailed(error.message, fatal=True))
+            raise PeerNotReady(f"not ready: {error.message}") from error

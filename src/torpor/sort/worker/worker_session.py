@@ -1,4 +1,4 @@
-"""What has a worker in its hands while it works, beyond what its journal remembers?"""
+"""Hold what a worker needs while it works and does not save in its journal."""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -25,7 +25,7 @@ from torpor.sort.wire.requests import WorkerRef
 from torpor.sort.worker.part_sender import PartSender
 
 LACKS_AT_ONCE = 4_000
-"""What one heartbeat lists of missing parts; what is behind comes when these are there."""
+"""The most missing parts that one heartbeat lists. The rest is listed when these have arrived."""
 
 
 @dataclass(slots=True)
@@ -37,11 +37,11 @@ class WorkerSession:
     driver: Driver[Worker, Event, Command]
     inputs: Inputs
     input_format: str
-    """Which the inputs seem to have, or the one that was said; empty: there is no input."""
+    """The format that the inputs seem to have, or the one that was given; empty if there is no input."""
     nonce: str
-    """Of this process."""
+    """Identifies this process."""
     nudge: threading.Event
-    """Set when the master should hear of us, or we of it, without waiting for the next heartbeat."""
+    """Set to send a heartbeat at once."""
     say: Callable[[str], None]
     reader: InputReader | None = None
     runs: Runs | None = None
@@ -71,7 +71,7 @@ class WorkerSession:
 
     @property
     def own(self) -> tuple[int, ...]:
-        """The partitions of this worker, as far as they are known."""
+        """The partitions of this worker; empty until they are known."""
         worker = self.worker
         if worker.cut is None or worker.terms is None or worker.terms.index is None:
             return ()
@@ -125,7 +125,7 @@ class WorkerSession:
         )
 
     def meet(self, peers: tuple[Peer, ...]) -> None:
-        """Where the others are now."""
+        """Take the present addresses of the other workers."""
         if not peers:
             return
         self.peers = {peer.index: peer for peer in peers}
@@ -135,4 +135,4 @@ class WorkerSession:
     def refuse_stale(self, sender: int, attempt: int) -> None:
         known = self.peers.get(sender)
         if known is not None and attempt < known.attempt:
-            raise StaleAttempt(f"attempt {attempt} of worker {sender} is over: attempt {known.attempt} has taken its place")
+            raise StaleAttempt(f"attempt {attempt} of worker {sender} is over: attempt {known.attempt} has replaced it")

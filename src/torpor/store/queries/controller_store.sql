@@ -1,42 +1,42 @@
--- What a controller reads and writes, as the role torpor_controller.
+-- The statements of controller_store.py, controller_members.py and leader_lock.py, for the role torpor_controller.
 
 -- name: clock
--- The one clock.
+-- The database's clock is the only one that counts.
 SELECT clock_timestamp();
 
 -- name: hold_registry
--- Controllers join one after the other, so that two of different worlds cannot slip in beside each other. A transaction that
--- lets a user sign in holds it as well (`people.sql`): whether there may be several depends on who has joined.
+-- Controllers join one at a time, so that two of different worlds cannot both join. A transaction that lets a user sign in
+-- takes the same lock (`user_store.sql`): whether several users are allowed depends on which controllers have joined.
 SELECT pg_advisory_xact_lock(hashtext('torpor.controllers'));
 
 -- name: in_our_way
--- Who lives in another world, or under our name.
+-- A living controller of another world, or one with our node name.
 SELECT node_id, world FROM controllers
 WHERE (world <> $1 OR node_id = $2) AND expires_at > clock_timestamp()
 ORDER BY world = $1 LIMIT 1;
 
 -- name: end_lives_in
--- A world that only one process can hold: whoever held it before is dead.
+-- Only one process can hold this world, so its earlier controllers are dead.
 DELETE FROM controllers WHERE world = $1;
 
 -- name: join_controllers
--- A life begins, under an epoch that nobody ever had.
+-- Start a new life with an epoch that was never used before.
 INSERT INTO controllers (node_id, world, expires_at, missing, is_accepted, port_warning)
 VALUES ($1, $2, clock_timestamp() + make_interval(secs => $3::double precision), $4, $5, $6)
 RETURNING epoch;
 
 -- name: count_users
--- Those that can sign in.
+-- Users that can sign in.
 SELECT count(*) FROM users WHERE is_active;
 
 -- name: live_on
--- A sign of life; one that comes too late is none, because others may have taken over by now.
+-- A heartbeat. One that comes too late fails, because other controllers may have taken over.
 UPDATE controllers SET expires_at = clock_timestamp() + make_interval(secs => $2::double precision)
 WHERE epoch = $1 AND expires_at > clock_timestamp()
 RETURNING epoch;
 
 -- name: members
--- Who lives, and who leads. Of two lives of one node the later one counts.
+-- The living controllers, and which one leads. Of two lives of one node the later one counts.
 SELECT DISTINCT ON (controllers.node_id) controllers.node_id, controllers.epoch, controllers.started_at, controllers.expires_at,
        controllers.epoch IS NOT DISTINCT FROM leader.controller AS is_leader,
        controllers.missing, controllers.is_accepted, controllers.port_warning
@@ -45,21 +45,21 @@ WHERE controllers.expires_at > clock_timestamp()
 ORDER BY controllers.node_id, controllers.epoch DESC;
 
 -- name: leave_controllers
--- A life ends in good order: the others need not wait for it to expire.
+-- End a life in an orderly way: the other controllers need not wait until it expires.
 DELETE FROM controllers WHERE epoch = $1;
 
 -- name: lives
 SELECT EXISTS (SELECT FROM controllers WHERE epoch = $1 AND expires_at > clock_timestamp());
 
 -- name: bury
--- Lives that expired, with some time left to look at them.
+-- Remove lives that expired an hour ago; until then they can be inspected.
 DELETE FROM controllers WHERE expires_at < clock_timestamp() - interval '1 hour';
 
 -- name: count_phases
 SELECT phase, count(*) FROM workspaces GROUP BY phase;
 
 -- name: begin_term
--- Asked on the connection that holds the lock: every earlier leader is fenced from here on.
+-- Runs on the connection that holds the lock. All earlier leaders are fenced afterwards.
 INSERT INTO system_locks AS held (lock_name, holder_id, epoch, controller, backend)
 VALUES ('leader', $1, 1, $2, pg_backend_pid())
 ON CONFLICT (lock_name) DO UPDATE
@@ -67,12 +67,12 @@ ON CONFLICT (lock_name) DO UPDATE
 RETURNING epoch;
 
 -- name: end_term
--- Given up in good order: nobody leads until somebody else does.
+-- The leader steps down. No controller leads until the next one begins a term.
 UPDATE system_locks SET controller = NULL WHERE lock_name = 'leader' AND epoch = $1;
 
 -- name: end_lost_term
--- The leader asks from another connection, because the one that holds its lock does not answer. Its backend is ended, so that the
--- lock is free for the next leader.
+-- The leader sends this on another connection, because the connection that holds its lock does not respond. Its backend is
+-- ended, which frees the lock for the next leader.
 WITH ended AS (
     UPDATE system_locks SET controller = NULL WHERE lock_name = 'leader' AND epoch = $1 RETURNING backend
 )
@@ -81,12 +81,12 @@ FROM ended JOIN pg_stat_activity AS session ON session.pid = ended.backend
 WHERE session.application_name = 'torpor_leader';
 
 -- name: leads
--- Whether this term stands; nobody else can begin one before our transaction ends.
+-- Whether this term is current. No other controller can begin a term before our transaction ends.
 SELECT leads($1);
 
 -- name: end_silent_leader
--- Whoever holds the lock shows no sign of life: the leader of the term, whose life is over, or somebody who took the lock and has
--- come to no term for so long. Its connection is ended, if it is one of ours.
+-- End the connection that holds the lock, if it is one of Torpor's and its holder shows no sign of life: the leader of the
+-- current term, whose life has expired, or a controller that took the lock and has not begun a term for that long.
 SELECT pg_terminate_backend(held.pid)
 FROM pg_locks AS held JOIN pg_stat_activity AS session ON session.pid = held.pid
 WHERE held.locktype = 'advisory' AND held.granted AND held.objsubid = 1
@@ -105,14 +105,14 @@ WHERE held.locktype = 'advisory' AND held.granted AND held.objsubid = 1
   END;
 
 -- name: end_who_keeps_the_term
--- We hold the lock and yet cannot begin a term: a process that was stopped in the middle of a duty still keeps the last one.
+-- We hold the lock but cannot begin a term: a process that was stopped in the middle of a duty still locks the last one.
 SELECT pg_terminate_backend(pid) FROM pg_locks
 WHERE relation = 'system_locks'::regclass AND granted AND pid NOT IN (pg_backend_pid(), $1);
 
 -- name: due
--- The workspaces of our shards for which it is time, those that we have something under way for, and those named; everything in some
--- of the shards that has something to be watched, but not more than so much at once; and whether so much is missing at the provider
--- that nothing may be touched there. What is at rest is otherwise not even read.
+-- The workspaces of our shards that are due, those whose operation we run, and those named. Also, from some of the shards, a
+-- limited number of workspaces that are not settled, and whether the latch of the provider is released. Other rows are not
+-- even read.
 SELECT clock_timestamp() AS read_at,
        (SELECT released_at IS NOT NULL FROM latches WHERE provider = $5) AS latch_is_released,
        ARRAY(
@@ -127,7 +127,8 @@ SELECT clock_timestamp() AS read_at,
        ) AS watched;
 
 -- name: load_these
--- The workspaces named, whole, and whether they are ours to touch: of our shards and not in another's hands, or in ours.
+-- The complete rows of the named workspaces, and whether we may change them: they are in our shards and no other controller
+-- holds them, or we hold them.
 SELECT workspaces.*, users.username AS owner, clock_timestamp() AS read_at,
        (SELECT home_bytes FROM archives WHERE archives.key = workspaces.archive_key) AS archive_home_bytes,
        (CASE WHEN workspaces.operation = 'NONE' THEN workspaces.shard = ANY ($2::smallint[])
@@ -138,8 +139,8 @@ FROM workspaces JOIN users ON users.id = workspaces.owner_id
 WHERE workspaces.id = ANY ($3::uuid[]);
 
 -- name: homes_to_measure
--- Homes of which it is not known what they take on their disk: new ones, those of workspaces that have stopped since, and those of
--- running ones that were measured so long ago. None of those that are being filled or removed.
+-- Homes whose size is unknown: new ones, those of workspaces that were stopped since the last measurement, and those of
+-- running workspaces that were measured too long ago. Homes that are being filled or removed are left out.
 SELECT id::text, generation, clock_timestamp() AS now FROM workspaces
 WHERE volume_present AND home_seen AND operation NOT IN ('RESTORING', 'ARCHIVING', 'DELETING')
   AND (disk_generation IS DISTINCT FROM generation
@@ -156,13 +157,14 @@ UPDATE workspaces SET disk_bytes = $3, disk_generation = $2, disk_measured_at = 
 SELECT coalesce(sum(disk_bytes), 0)::bigint FROM workspaces WHERE volume_present AND disk_generation = generation;
 
 -- name: expected_homes
--- Every home that must be there, whoever looks after it.
+-- Every home that must exist, of all controllers.
 SELECT id::text, generation FROM workspaces
 WHERE home_seen AND deleted_at IS NULL AND NOT coalesce((error_info ->> 'is_terminal')::boolean, false)
   AND (archive_generation, archive_revision) IS DISTINCT FROM (generation, revision);
 
 -- name: persist
--- What changed, as one batch: each row if nobody wrote it since, nothing if the life that writes has ended.
+-- Write the changes as one batch: a row only if it was not changed since it was read, and nothing if the life of the writer
+-- has ended.
 WITH input AS (
     SELECT * FROM jsonb_to_recordset($1::jsonb) AS change (
         id uuid, expected_version bigint, expected_wish_version bigint, epoch bigint,
@@ -179,10 +181,10 @@ WITH input AS (
         proved_size_bytes bigint, proved_home_bytes bigint
     )
 ), fence AS MATERIALIZED (
-    -- Locked until we commit, so that nobody can bury us in between.
+    -- Locked until we commit, so that no other controller can remove our life in between.
     SELECT epoch AS life FROM controllers WHERE epoch = $2 AND expires_at > clock_timestamp() FOR SHARE
 ), free AS MATERIALIZED (
-    -- A row that somebody holds just now (a wish is being written down) is left for the next look; nobody waits for it.
+    -- A row that another transaction has locked (a wish is being written) is left for the next reconcile pass: we do not wait.
     SELECT id FROM workspaces WHERE id IN (SELECT id FROM input) FOR UPDATE SKIP LOCKED
 ), written AS (
     UPDATE workspaces SET
@@ -218,7 +220,7 @@ WITH input AS (
     INSERT INTO operations (workspace_id, op_id, attempt, kind, generation, epoch, started_at)
     SELECT id, opened_op_id, opened_attempt, opened_kind, opened_generation, input.epoch, clock_timestamp()
     FROM input JOIN written USING (id)
-    -- Counting makes the closing come first: one operation at a time.
+    -- The count makes `closed` run first: a workspace has one open operation at a time.
     WHERE opened_op_id IS NOT NULL AND (SELECT count(*) FROM closed) >= 0
 ), proved AS (
     INSERT INTO archives (key, workspace_id, op_id, generation, revision, manifest_root, size_bytes, home_bytes, proven_at)
@@ -231,11 +233,11 @@ WITH input AS (
 SELECT id FROM written;
 
 -- name: latch
--- Too much is missing at this provider; whether an operator has said go already.
+-- Too many homes are missing at this provider. Return whether an operator has already released the latch.
 INSERT INTO latches (provider, expected, missing) VALUES ($1, $2, $3)
 ON CONFLICT (provider) DO UPDATE SET expected = excluded.expected, missing = excluded.missing
 RETURNING released_at IS NOT NULL AS is_released;
 
 -- name: unlatch
--- The view has recovered.
+-- The homes are visible again.
 DELETE FROM latches WHERE provider = $1;

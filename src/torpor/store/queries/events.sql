@@ -1,11 +1,13 @@
--- What the leader (as torpor_controller) and the API (as torpor_service) do with what changed.
+-- The statements of events.py: the leader numbers events as torpor_controller; the API reads them as torpor_service.
 
 -- name: hold_counter
--- One numbers at a time, and sees all that was committed before; and whose events they are.
+-- One process at a time numbers events, and sees everything that was committed before. Returns the installation that the
+-- events belong to.
 SELECT installation.id FROM event_counter, installation FOR UPDATE OF event_counter;
 
 -- name: number_events
--- The next ids, in the order in which it was written down, for what has none; each workspace as it was then.
+-- Give the next IDs to changes that have none, in the order in which they were written, and return each with the workspace
+-- as it was then.
 WITH next AS MATERIALIZED (
     SELECT seq, row_number() OVER (ORDER BY seq) AS place
     FROM (SELECT seq FROM outbox WHERE event_id IS NULL ORDER BY seq LIMIT $1) AS first
@@ -28,11 +30,11 @@ LEFT JOIN users ON users.id = told.owner_id
 ORDER BY numbered.event_id;
 
 -- name: count_unnumbered
--- How many wait for their ids, counted up to this.
+-- How many changes wait for their IDs, counted up to this limit.
 SELECT count(*) FROM (SELECT FROM outbox WHERE event_id IS NULL LIMIT $1) AS waiting;
 
 -- name: prune_events
--- The oldest ones, as far as they are older than this (seconds); a reader who has not seen them yet must begin anew.
+-- Remove the oldest events, if they are older than this many seconds. A reader that has not seen them yet must start over.
 WITH first AS (
     SELECT event_id, at FROM outbox
     WHERE event_id > (SELECT pruned_id FROM event_counter)
@@ -47,12 +49,12 @@ WITH first AS (
 SELECT count(*) AS pruned FROM gone;
 
 -- name: newest_event
--- The last id given out, the last one that is not kept any more, the time, and whose they are.
+-- The last ID given, the last ID that is no longer stored, the time, and the installation.
 SELECT last_id, pruned_id, clock_timestamp() AS at, installation.id AS installation FROM event_counter, installation;
 
 -- name: events_after
--- What came later than this, of one workspace, of what one user owns or is granted, or of all; with what the counter said at
--- the same moment. Each branch has its own index, and those not asked for are not even begun.
+-- The events after this ID: of one workspace, of the workspaces that one user owns or that are shared with them, or of all;
+-- and the counter at the same moment. Each branch has its own index, and branches that were not asked for are not executed.
 WITH later AS MATERIALIZED (
     SELECT event_id FROM (
         (SELECT event_id FROM outbox
@@ -85,15 +87,15 @@ LEFT JOIN (
 ORDER BY event.event_id;
 
 -- name: workspace_now
--- How it stands, the last event that is in it for certain, and the last change in it that has no id yet.
+-- The workspace, the last event that it certainly includes, and the last change in it that has no ID yet.
 SELECT event_counter.last_id, clock_timestamp() AS at, workspaces.*, users.username AS owner,
        coalesce((SELECT max(seq) FROM outbox WHERE workspace_id = $1 AND event_id IS NULL), 0) AS seq
 FROM workspaces JOIN users ON users.id = workspaces.owner_id, event_counter
 WHERE workspaces.id = $1;
 
 -- name: workspaces_now
--- A page of how those stand that one user owns or is granted (or all), in the order of their creation, without those that are
--- gone; with the last change in each that has no id yet, or one after this.
+-- A page of the workspaces that one user owns or that are shared with them (or of all), by creation time, without deleted
+-- ones; each with the last change in it that has no ID yet, or has one after this ID.
 SELECT workspaces.*, users.username AS owner, greatest(
            (SELECT max(seq) FROM outbox WHERE workspace_id = workspaces.id AND event_id IS NULL),
            (SELECT max(seq) FROM outbox WHERE workspace_id = workspaces.id AND event_id > $1),

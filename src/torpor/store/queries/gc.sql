@@ -1,24 +1,25 @@
--- What the collection of archives reads and writes: the leader as the role torpor_controller; who looks at it, and who asks
--- for it, as torpor_service.
+-- The statements of gc.py: the leader runs garbage collection as torpor_controller; the API reads and requests it as
+-- torpor_service.
 
 -- name: known_archives
--- A page of everything that the table knows, to be compared with what is in the store.
--- Expected is what was there before the listing began, and is not going.
+-- A page of all archives in the table, to compare with the objects in the store. An archive is expected if it was proven
+-- before the listing began and is not being removed.
 SELECT key, coalesce(proven_at < $3, false) AND removing_since IS NULL AS is_expected
 FROM archives WHERE key > $1 ORDER BY key LIMIT $2;
 
 -- name: made_last
--- What the last operation of these workspaces makes or made: it may be in the store before the table knows it.
+-- The archives that the last operations of these workspaces make or made: they can be in the store before the table has
+-- them.
 SELECT id::text || '/' || op_id::text AS key FROM workspaces WHERE id = ANY ($1::uuid[]) AND op_id IS NOT NULL;
 
 -- name: left_over
--- Of these objects (by workspace and operation) that the table does not know: those that are nobody's any more.
+-- Of these objects (by workspace and operation), which the table does not have: those that no operation needs any more.
 SELECT id::text || '/' || made_by::text AS key
 FROM unnest($1::uuid[], $2::uuid[]) AS asked (workspace_id, made_by) JOIN workspaces ON id = workspace_id
 WHERE is_left_over(workspaces, made_by);
 
 -- name: take_in_left_over
--- What is still nobody's of what these operations made here is known from now on, as an orphan that was never proven.
+-- Add these objects to the table as orphans that were never proven, if no operation needs them any more.
 INSERT INTO archives (key, workspace_id, op_id, generation, orphan_since)
 SELECT id::text || '/' || made_by::text, id, made_by,
        (SELECT max(operations.generation) FROM operations WHERE workspace_id = id AND operations.op_id = made_by),
@@ -28,11 +29,11 @@ WHERE is_left_over(workspaces, made_by)
 ON CONFLICT (key) DO NOTHING;
 
 -- name: held_back_at
--- Where so many homes are missing that nothing is touched.
+-- Providers with so many missing homes that nothing is changed there.
 SELECT provider FROM latches WHERE released_at IS NULL ORDER BY provider;
 
 -- name: candidates
--- Workspaces of which an archive may have to be marked, cleared or removed; all the others keep all they have.
+-- Workspaces that may have an archive to mark, clear or remove. All others keep all their archives.
 SELECT workspaces.id::text AS id
 FROM archives JOIN workspaces ON workspaces.id = archives.workspace_id
 GROUP BY workspaces.id
@@ -44,11 +45,12 @@ HAVING count(*) > $1
 ORDER BY workspaces.id;
 
 -- name: hold_workspaces
--- Nobody wishes, begins or stores anything here before we are done. Whoever holds a row just now is not waited for.
+-- Lock these rows, so that no request, operation or archive is written before we are done. Rows that others have locked are
+-- skipped.
 SELECT id::text AS id FROM workspaces WHERE id = ANY ($1::uuid[]) ORDER BY id FOR NO KEY UPDATE SKIP LOCKED;
 
 -- name: holders
--- These workspaces, as far as their archives are concerned.
+-- What garbage collection needs to know about these workspaces.
 SELECT id::text AS id, name, archive_key, op_id::text AS op_id, operation <> 'NONE' AS is_under_way,
        ARRAY (
            SELECT operations.op_id::text FROM operations WHERE operations.workspace_id = workspaces.id AND ended_at IS NULL
@@ -64,23 +66,23 @@ SELECT workspace_id::text AS workspace_id, key, op_id::text AS op_id, size_bytes
 FROM archives WHERE workspace_id = ANY ($1::uuid[]) ORDER BY workspace_id, proven_at DESC, key DESC;
 
 -- name: mark_orphans
--- Orphans from now on, whatever an earlier mark says.
+-- Mark them as orphans as of now, also if an earlier mark exists.
 UPDATE archives SET orphan_since = clock_timestamp() WHERE key = ANY ($1) AND removing_since IS NULL;
 
 -- name: clear_marks
 UPDATE archives SET orphan_since = NULL WHERE key = ANY ($1) AND removing_since IS NULL;
 
 -- name: begin_removal
--- The point of no return: from here on nobody may refer to them.
+-- From here on the removal cannot be undone: nothing may refer to these archives any more.
 UPDATE archives SET removing_since = clock_timestamp()
 WHERE key = ANY ($1) AND removing_since IS NULL AND orphan_since IS NOT NULL;
 
 -- name: going
--- A page of what is to be removed, of this collection or of one that did not come to its end.
+-- A page of the archives to remove, of this collection or of an earlier one that was interrupted.
 SELECT key FROM archives WHERE removing_since IS NOT NULL AND key > $1 ORDER BY key LIMIT $2;
 
 -- name: forget
--- Their objects are gone.
+-- Their objects have been removed.
 DELETE FROM archives WHERE key = ANY ($1) AND removing_since IS NOT NULL RETURNING size_bytes;
 
 -- name: totals
@@ -91,8 +93,8 @@ SELECT count(*) FILTER (WHERE orphan_since IS NULL) AS kept,
 FROM archives;
 
 -- name: is_due
--- Asked for, or the interval is over. One that was cut off or skipped is not tried again at once, unless somebody asks anew.
--- What lies in the future (the clock was set) says nothing.
+-- True if a collection was requested or the interval is over. One that was interrupted or skipped is not repeated at once,
+-- unless it is requested again. Times in the future (the clock was set) are ignored.
 SELECT coalesce(
            (gc_ran_at IS NULL OR gc_ran_at NOT BETWEEN now - $1::interval AND now OR gc_ran_at < asked_at)
            AND (gc_tried_at IS NULL OR gc_tried_at NOT BETWEEN now - $2::interval AND now OR gc_tried_at < asked_at),
@@ -106,17 +108,17 @@ FROM housekeeping, clock_timestamp() AS now, LATERAL (
 UPDATE housekeeping SET gc_tried_at = clock_timestamp(), gc_terms = $1::jsonb RETURNING gc_tried_at;
 
 -- name: end_collection
--- It came to its end: what was asked for before it began is answered.
+-- The collection is complete: requests from before its start are answered.
 UPDATE housekeeping SET
     gc_ran_at = $1, gc_ended_at = now, gc_report = $2::jsonb || jsonb_build_object('ended_at', now), gc_skipped = NULL
 FROM clock_timestamp() AS now;
 
 -- name: skip_collection
--- The report of the last one that came to its end stays.
+-- The report of the last complete collection stays.
 UPDATE housekeeping SET gc_skipped = $1::jsonb || jsonb_build_object('ended_at', clock_timestamp());
 
 -- name: remember_store
--- The first archive store that is named is this database's for good.
+-- The first archive store that this database was used with stays its store.
 UPDATE housekeeping SET archive_store = coalesce(archive_store, $1) RETURNING archive_store;
 
 -- name: request_collection
@@ -127,5 +129,5 @@ SELECT gc_requested_at, gc_tried_at, gc_ran_at, gc_ended_at, gc_report, gc_skipp
 FROM housekeeping;
 
 -- name: archive_standing
--- Whether this archive of this workspace can be relied on: no row means that it was collected.
+-- Whether this archive of this workspace can be relied on. No row means that it was removed.
 SELECT orphan_since IS NOT NULL AS is_marked FROM archives WHERE workspace_id = $1 AND key = $2;

@@ -1,12 +1,13 @@
--- What the service layer behind the API reads and writes, as the role torpor_service.
+-- The statements of service_store.py, for the role torpor_service.
 
 -- name: create_workspace
 INSERT INTO workspaces (id, name, owner_id, template, command, desired_state, standby_ttl_s, archive_ttl_s, before_sleep)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9);
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+RETURNING workspaces.*, (SELECT username FROM users WHERE users.id = workspaces.owner_id) AS owner;
 
 -- name: name_reserved_until
--- Until when the name of this workspace is reserved for another user than its owner; nothing when it is not. Asked after the
--- name was put to use: whoever was about to free it has done so by then, because the index of names waits for them.
+-- Until when the name of this workspace is reserved for a user other than its owner; no row when it is not. Runs after the
+-- name was written: transactions that were freeing the name have ended by then, because the unique index waits for them.
 SELECT freed_names.freed_at + make_interval(secs => $2) AS until
 FROM workspaces JOIN freed_names ON freed_names.name = workspaces.name
 WHERE workspaces.id = $1
@@ -19,8 +20,8 @@ FROM workspaces JOIN users ON users.id = workspaces.owner_id
 WHERE workspaces.id = $1;
 
 -- name: workspace_by_name
--- Among those that one user owns or is granted (or all): the living bearer of a name, else the one deleted last, of their own
--- before others'; or the other way round.
+-- Among the workspaces that one user owns or that are shared with them (or all): the existing one with this name, else the
+-- one deleted last, the user's own before others. $3 reverses the preference for existing ones.
 SELECT workspaces.*, users.username AS owner
 FROM workspaces JOIN users ON users.id = workspaces.owner_id
 WHERE workspaces.name = $1 AND ($2::uuid IS NULL OR workspaces.owner_id = $2 OR workspaces.shares ? $4::text)
@@ -28,32 +29,52 @@ ORDER BY (workspaces.deleted_at IS NULL) <> $3::boolean DESC, workspaces.owner_i
 LIMIT 1;
 
 -- name: living_by_name
--- The one that bears a name now, among all owners.
+-- The existing workspace with this name, of any owner.
 SELECT workspaces.*, users.username AS owner
 FROM workspaces JOIN users ON users.id = workspaces.owner_id
 WHERE workspaces.name = $1 AND workspaces.deleted_at IS NULL;
 
 -- name: lock_workspace
--- The row, held until the wish is written down.
+-- The row, locked until the wish is written.
 SELECT workspaces.*, users.username AS owner
 FROM workspaces JOIN users ON users.id = workspaces.owner_id
 WHERE workspaces.id = $1
 FOR UPDATE OF workspaces;
 
+-- name: lock_visible_by_id
+-- The same, if one user owns the workspace or it is shared with them (or any user's).
+SELECT workspaces.*, users.username AS owner
+FROM workspaces JOIN users ON users.id = workspaces.owner_id
+WHERE workspaces.id = $1 AND ($2::uuid IS NULL OR workspaces.owner_id = $2 OR workspaces.shares ? $3::text)
+FOR UPDATE OF workspaces;
+
+-- name: lock_visible_by_name
+-- The same by name, chosen as `workspace_by_name` chooses. The choice is made before the lock: a workspace that is renamed while
+-- this waits is then not found, and another one with the same name is not locked in its place.
+SELECT workspaces.*, users.username AS owner
+FROM workspaces JOIN users ON users.id = workspaces.owner_id
+WHERE workspaces.name = $1 AND workspaces.id = (
+    SELECT chosen.id FROM workspaces AS chosen
+    WHERE chosen.name = $1 AND ($2::uuid IS NULL OR chosen.owner_id = $2 OR chosen.shares ? $4::text)
+    ORDER BY (chosen.deleted_at IS NULL) <> $3::boolean DESC, chosen.owner_id = $2 DESC, chosen.deleted_at DESC
+    LIMIT 1
+)
+FOR UPDATE OF workspaces;
+
 -- name: lock_workspace_if_free
--- The same; nothing while somebody else is writing it.
+-- The same; no row while another transaction has it locked.
 SELECT workspaces.*, users.username AS owner
 FROM workspaces JOIN users ON users.id = workspaces.owner_id
 WHERE workspaces.id = $1
 FOR UPDATE OF workspaces SKIP LOCKED;
 
 -- name: standby_ttls
--- How long each of these may be idle, as of now.
+-- How long each of these can be idle, as of now.
 SELECT id::text, standby_ttl_s FROM workspaces WHERE id = ANY ($1::uuid[]);
 
 -- name: list_workspaces
--- A page of the workspaces that one user owns or is granted (or of all), in the order of their creation, without those that are
--- gone.
+-- A page of the workspaces that one user owns or that are shared with them (or of all), by creation time, without deleted
+-- ones.
 SELECT workspaces.*, users.username AS owner
 FROM workspaces JOIN users ON users.id = workspaces.owner_id
 WHERE ($1::uuid IS NULL OR workspaces.owner_id = $1 OR (workspaces.shares <> '{}' AND workspaces.shares ? $6::text))
@@ -64,11 +85,12 @@ ORDER BY workspaces.created_at, workspaces.id
 LIMIT $5;
 
 -- name: hold_limits
--- Wishes to run are admitted one after the other, so that no limit is exceeded by two that came at once.
+-- Requests to run are admitted one at a time, so that two at the same time cannot exceed a limit.
 SELECT pg_advisory_xact_lock(hashtext('torpor.limits'));
 
 -- name: count_running
--- Others that run or are about to, of this owner (or of this workspace's) and of all; and how many this owner may have.
+-- How many other workspaces run or are about to, of this owner (or of this workspace's owner) and of all; and the owner's
+-- own limit.
 WITH owner AS (SELECT id, max_running FROM users WHERE id = coalesce($1, (SELECT owner_id FROM workspaces WHERE id = $2)))
 SELECT count(*) FILTER (WHERE owner_id = (SELECT id FROM owner)) AS of_user,
        count(*) AS overall,
@@ -77,7 +99,7 @@ FROM workspaces
 WHERE (desired_state = 'RUNNING' OR container_present OR operation = 'STARTING') AND id <> $2;
 
 -- name: running_of
--- Those of one owner that `count_running` counts.
+-- The workspaces of one owner that `count_running` counts.
 SELECT name FROM workspaces
 WHERE (desired_state = 'RUNNING' OR container_present OR operation = 'STARTING') AND owner_id = $1
 ORDER BY name;
@@ -89,25 +111,25 @@ SELECT FROM users WHERE username = $1 AND is_active;
 UPDATE workspaces SET shares = shares || jsonb_build_object($2::text, $3::text) WHERE id = $1;
 
 -- name: unshare_workspace
--- With the grant goes what was held awake by it.
+-- The user's work leases end together with the share.
 WITH held AS (DELETE FROM work_leases WHERE workspace_id = $1 AND created_by = $2::text)
 UPDATE workspaces SET shares = shares - $2::text WHERE id = $1;
 
 -- name: hold_key
--- Creations with the same key wait for each other.
+-- Creations with the same key run one at a time.
 SELECT pg_advisory_xact_lock(hashtextextended('torpor.creations ' || $1::uuid::text || ' ' || $2::text, 0));
 
 -- name: creation_by_key
 SELECT workspace_id, request FROM creations WHERE user_id = $1 AND key = $2;
 
 -- name: remember_creation
--- Whoever comes again does so soon: what is old makes room.
+-- A client repeats a request soon, so keys older than a day are removed.
 WITH old AS (DELETE FROM creations WHERE user_id = $1 AND at < now() - interval '1 day')
 INSERT INTO creations (user_id, key, request, workspace_id) VALUES ($1, $2, $3, $4);
 
 -- name: audit_page
--- What was done before this line, the latest first: by one user and to what they own (or everything), by whoever was called
--- this, and to one workspace by its id or by the name it had.
+-- The entries before this ID, the latest first: by one user and about the workspaces that they own (or all), by a user name,
+-- and about one workspace by its ID or by the name that it had.
 SELECT id, at, username, user_id, how, token_label, came_from, action, workspace_id, workspace, outcome, detail
 FROM audit
 WHERE ($1::bigint IS NULL OR id < $1)
@@ -120,7 +142,7 @@ ORDER BY id DESC
 LIMIT $6;
 
 -- name: set_wish
--- The same wish said again counts as a new one: it clears what stands in its way. To be put to sleep is not to be used.
+-- A repeated wish counts as a new one: it clears errors. An automatic stop does not count as use.
 UPDATE workspaces SET
     desired_state = $2::text,
     wish_version = wish_version + 1,
@@ -129,11 +151,12 @@ UPDATE workspaces SET
     last_access_at = CASE WHEN $4::text = 'IDLE' THEN last_access_at ELSE now() END,
     deleted_at = CASE WHEN $2::text = 'DELETED' THEN coalesce(deleted_at, now()) END,
     purge = $2::text = 'DELETED' AND (purge OR $3)
-WHERE id = $1;
+WHERE id = $1
+RETURNING workspaces.*, (SELECT username FROM users WHERE users.id = workspaces.owner_id) AS owner;
 
 -- name: change_workspace
--- Everything that is said at once, as one change; NULL leaves what is there (of before_sleep, where NULL is a value, $6 says
--- whether it changes). Not for what is deleted.
+-- All given values as one change; NULL keeps the current value. NULL is a value of before_sleep, so $6 says whether that
+-- changes. Not for deleted workspaces.
 UPDATE workspaces SET
     name = coalesce($2::text, name),
     standby_ttl_s = coalesce($3::integer, standby_ttl_s),
@@ -144,17 +167,19 @@ UPDATE workspaces SET
     wish_origin = CASE WHEN $5::text IS NULL THEN wish_origin ELSE 'PERSON' END,
     wished_at = CASE WHEN $5::text IS NULL THEN wished_at ELSE now() END,
     last_access_at = CASE WHEN $5::text IS NULL THEN last_access_at ELSE now() END
-WHERE id = $1;
+WHERE id = $1
+RETURNING workspaces.*, (SELECT username FROM users WHERE users.id = workspaces.owner_id) AS owner;
 
 -- name: set_recovery
--- A way out of an error, carried out by the controller.
+-- A recovery from an error, which the controller carries out.
 UPDATE workspaces SET
     wish_version = wish_version + 1,
     wish_origin = 'PERSON',
     wished_at = now(),
     last_access_at = now(),
     recover_request = $2::jsonb || jsonb_build_object('wish_version', wish_version + 1)
-WHERE id = $1;
+WHERE id = $1
+RETURNING workspaces.*, (SELECT username FROM users WHERE users.id = workspaces.owner_id) AS owner;
 
 -- name: operations_of
 -- A page of the attempts, the latest first.
@@ -165,26 +190,26 @@ ORDER BY started_at DESC, op_id DESC, attempt DESC
 LIMIT $2;
 
 -- name: archives_of
--- Archives that can still be gone back to, the latest first.
+-- Archives that can still be restored, the latest first.
 SELECT key, op_id, generation, revision, manifest_root, size_bytes, home_bytes, proven_at
 FROM archives WHERE workspace_id = $1 AND orphan_since IS NULL
 ORDER BY proven_at DESC;
 
 -- name: latches
--- Where so much is missing that nothing is touched.
+-- Providers with so many missing homes that nothing is changed there.
 SELECT provider, since, expected, missing, released_at FROM latches ORDER BY provider;
 
 -- name: release_latch
--- An operator says go.
+-- An operator allows changes at this provider again.
 UPDATE latches SET released_at = now() WHERE provider = $1 RETURNING provider;
 
 -- name: now
--- The one clock.
+-- The database's clock is the only one that counts.
 SELECT clock_timestamp() AS now;
 
 -- name: standby_due
--- A page of those that run and whose time is up, or so near that their users are warned, in that order. They may be in use, or
--- held awake for a moment longer, all the same.
+-- A page of running workspaces that are due to stop, or so near to it that their users are warned, by due time. They may
+-- still be in use, or kept awake a little longer.
 SELECT workspaces.*, users.username AS owner, clock_timestamp() AS now,
        warned_from(last_access_at, phase_changed_at, wished_at, standby_ttl_s) AS due
 FROM workspaces JOIN users ON users.id = workspaces.owner_id
@@ -200,7 +225,7 @@ ORDER BY due, workspaces.id
 LIMIT $3;
 
 -- name: next_standby_due
--- In how many seconds the next one is, of those that are not yet.
+-- In how many seconds the next workspace is due that is not due yet.
 SELECT extract(epoch FROM warned_from(last_access_at, phase_changed_at, wished_at, standby_ttl_s)
                           - (clock_timestamp() AT TIME ZONE 'UTC'))::double precision AS in_s
 FROM workspaces
@@ -210,8 +235,8 @@ ORDER BY warned_from(last_access_at, phase_changed_at, wished_at, standby_ttl_s)
 LIMIT 1;
 
 -- name: set_sleeps_at
--- When each of these is stopped, or that this is no longer near. Not where it was wished or held meanwhile; a row that another
--- transaction is writing is left out: it comes round again.
+-- Store when each of these will be stopped, or that this is no longer near. Workspaces that were requested to run or kept
+-- awake meanwhile are left out, and so are rows that another transaction has locked: they are due again later.
 UPDATE workspaces SET sleeps_at = warned.at
 FROM (
     SELECT workspaces.id, told.at
@@ -224,11 +249,11 @@ FROM (
 WHERE workspaces.id = warned.id;
 
 -- name: take_warning_back
--- It is held awake until after the time that users were warned of.
+-- The workspace is kept awake beyond the time that its users were warned of.
 UPDATE workspaces SET sleeps_at = NULL WHERE id = $1 AND sleeps_at < $2;
 
 -- name: archive_due
--- A page of those that have been standing by for long enough, in that order.
+-- A page of workspaces that have been stopped for long enough, by due time.
 SELECT workspaces.*, users.username AS owner, clock_timestamp() AS now,
        (greatest(last_access_at, phase_changed_at) AT TIME ZONE 'UTC') + make_interval(secs => archive_ttl_s) AS due
 FROM workspaces JOIN users ON users.id = workspaces.owner_id
@@ -241,7 +266,7 @@ ORDER BY due, workspaces.id
 LIMIT $3;
 
 -- name: touch_access
--- When each of these was last used. A row that somebody is writing just now is left out: it comes round again.
+-- Store when each of these was last used. Rows that another transaction has locked are left out: the next call writes them.
 UPDATE workspaces SET last_access_at = used.at
 FROM (
     SELECT workspaces.id, now() - make_interval(secs => told.ago_s) AS at
@@ -252,7 +277,8 @@ FROM (
 WHERE workspaces.id = used.id;
 
 -- name: touch_in_use
--- These are in use now, and for another so many seconds at least: where the TTL is shorter than that, the instant lies ahead.
+-- These are in use now and for at least this many seconds. If a TTL is shorter than that, the stored time lies in the
+-- future.
 UPDATE workspaces SET last_access_at = used.at
 FROM (
     SELECT id, clock_timestamp() + make_interval(secs => greatest(0, $2::double precision - standby_ttl_s)) AS at
@@ -263,7 +289,7 @@ FROM (
 WHERE workspaces.id = used.id AND used.at > workspaces.last_access_at + interval '1 second';
 
 -- name: touch_stopped
--- These were in use until now, says a controller; one whose life is over says nothing any more.
+-- A controller reports that these were in use until now. Reports of a controller whose life has expired are ignored.
 UPDATE workspaces SET last_access_at = now()
 FROM (SELECT id FROM workspaces WHERE id = ANY ($1::uuid[]) FOR UPDATE SKIP LOCKED) AS free
 WHERE workspaces.id = free.id AND workspaces.last_access_at < now()
@@ -275,18 +301,18 @@ SELECT $1, $2, $3, $4, now, now + make_interval(secs => $5::double precision) FR
 RETURNING *;
 
 -- name: work_leases_of
--- Those that still count, the first to end first.
+-- The leases that are still valid, the first to expire first.
 SELECT * FROM work_leases WHERE workspace_id = $1 AND expires_at > clock_timestamp() ORDER BY expires_at, id;
 
 -- name: work_leases_of_all
--- The same of several workspaces.
+-- The same for several workspaces.
 SELECT * FROM work_leases WHERE workspace_id = ANY ($1::uuid[]) AND expires_at > clock_timestamp() ORDER BY expires_at, id;
 
 -- name: delete_expired_work_leases
 DELETE FROM work_leases WHERE workspace_id = $1 AND expires_at <= clock_timestamp();
 
 -- name: delete_work_leases
--- One of a workspace's, or all of them; of one user, or of everybody.
+-- One or all of a workspace's leases, of one user or of all.
 DELETE FROM work_leases
 WHERE workspace_id = $1 AND ($2::uuid IS NULL OR id = $2) AND ($3::text IS NULL OR created_by = $3)
 RETURNING id;

@@ -1,4 +1,4 @@
-"""What would a container engine be that holds nothing but words, and is shared by any number of processes?"""
+"""A fake container engine: a process that serves one fake runtime and its archives to any number of processes."""
 
 from torpor.testing.fake_engine.client import RemoteFakeArchives, RemoteFakeRuntime
 from torpor.testing.fake_engine.control import EngineControl, EngineSnapshot

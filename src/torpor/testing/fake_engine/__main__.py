@@ -1,4 +1,4 @@
-"""How is the engine started? `python -m torpor.testing.fake_engine SOCKET`; when it ends, so does its world."""
+"""Start the engine: `python -m torpor.testing.fake_engine SOCKET`. Its state is lost when it ends."""
 
 import argparse
 import asyncio
@@ -14,10 +14,10 @@ from torpor.testing.fake_runtime import FakeWorld
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="fake_engine", description="A container engine that holds nothing but words.")
+    parser = argparse.ArgumentParser(prog="fake_engine", description="A fake container engine that keeps everything in memory.")
     parser.add_argument("socket", type=Path)
-    parser.add_argument("--effects-s", type=float, default=0.0, help="how long every effect takes")
-    parser.add_argument("--while-stdin", action="store_true", help="end when standard input does, as it does with its parent")
+    parser.add_argument("--effects-s", type=float, default=0.0, help="the duration of every effect")
+    parser.add_argument("--while-stdin", action="store_true", help="end when standard input is closed (the parent ended)")
     said = parser.parse_args(arguments)
     try:
         asyncio.run(_live(said.socket, FakeWorld(effects_s=said.effects_s), while_stdin=said.while_stdin))

@@ -1,4 +1,4 @@
-"""How does a process use an engine that is a process of its own?"""
+"""Use the fake engine from another process: implementations of the ports that call it through a socket."""
 
 import asyncio
 import contextlib
@@ -11,7 +11,8 @@ from typing import Any
 from torpor.domain.busy import Work
 from torpor.domain.disk import Disk
 from torpor.domain.errors import TorporError, Unavailable
-from torpor.domain.records import ArchiveKey, Marker, Survey
+from torpor.domain.records import ArchiveKey, Marker, ProvenArchive, Survey
+from torpor.domain.usage import Usage
 from torpor.loops import Loop, keep_cancellation, start_tasks, stop
 from torpor.ports import (
     Address,
@@ -22,7 +23,6 @@ from torpor.ports import (
     HomeJob,
     ListedArchive,
     Progress,
-    Proven,
     RunningCommand,
     Shell,
     TerminalSize,
@@ -48,15 +48,15 @@ from torpor.testing.fake_engine.protocol import (
 from torpor.testing.fake_runtime import FakeArchives, FakeWorld
 
 LOOK_S = 10.0
-"""How long an engine may take to say something before it counts as gone; an effect takes as long as it takes."""
+"""How long a query may take before the engine counts as unavailable. Effects have no timeout."""
 CANCELLED_S = 5.0
-"""How long whoever cancels waits for the engine to say that it is over there, too."""
+"""How long a cancelled call waits until the engine confirms the cancellation."""
 AGAIN_S = 0.05
 
 
 @dataclass(slots=True)
 class EngineConnection:
-    """One connection, and who waits on it."""
+    """One connection, and the calls that wait for an answer."""
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
@@ -64,7 +64,7 @@ class EngineConnection:
     listening: asyncio.Task[None] | None = None
 
     async def listen(self) -> None:
-        why = "it hung up"
+        why = "it closed the connection"
         try:
             while True:
                 number, what, *said = await next_frame(self.reader)
@@ -86,11 +86,11 @@ class EngineConnection:
             self.writer.close()
             for answer, _ in self.waiting.values():
                 if not answer.done():
-                    answer.set_exception(Unavailable(f"the fake engine is gone: {why}"))
+                    answer.set_exception(Unavailable(f"the fake engine is unavailable: {why}"))
 
 
 class EngineClient:
-    """To the engine: one connection for all calls, made when it is needed and again when it is lost."""
+    """One connection for all calls, opened when needed and reopened when lost."""
 
     def __init__(self, path: Path, look_s: float = LOOK_S) -> None:
         self._path = path
@@ -100,7 +100,7 @@ class EngineClient:
         self._dialling = asyncio.Lock()
 
     async def look(self, verb: str, *said: object) -> Any:
-        """As `ask`, but an engine that says nothing in time counts as gone."""
+        """Like `ask`, but raise Unavailable if there is no answer in time."""
         try:
             async with asyncio.timeout(self._look_s):
                 return await self.ask(verb, *said, cancelled_s=0.0)
@@ -110,7 +110,7 @@ class EngineClient:
     async def ask(
         self, verb: str, *said: object, progress: Progress = lambda *_: None, cancelled_s: float = CANCELLED_S
     ) -> Any:
-        """Whatever it answers or raises, when it does; Unavailable when there is no engine."""
+        """Return or raise what the engine returns or raises; Unavailable if there is no engine."""
         link, number = await self._connected(), next(self._numbers)
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         link.waiting[number] = answer, progress
@@ -119,16 +119,16 @@ class EngineClient:
             await link.writer.drain()
             return await asyncio.shield(answer)
         except OSError as error:
-            raise Unavailable(f"the fake engine is gone: {error}") from error
+            raise Unavailable(f"the fake engine is unavailable: {error}") from error
         except asyncio.CancelledError:
-            # Who cancels may begin something else next, so it must be over there before it is over here.
+            # The caller may start another operation next, so the engine must have ended this one first.
             self._take_back(link, number)
             await asyncio.wait([answer], timeout=cancelled_s)
             raise
         finally:
             del link.waiting[number]
             if answer.done():
-                answer.exception()  # looked at, though perhaps nobody waits for it any more
+                answer.exception()  # retrieved, since the caller may no longer wait for it
 
     def _take_back(self, link: EngineConnection, number: int) -> None:
         if not link.writer.is_closing():
@@ -153,7 +153,7 @@ class EngineClient:
 
 
 class RemoteFakeRuntime:
-    """The runtime of every process that shares one engine; implements `torpor.ports.Runtime`."""
+    """The runtime of a process that uses the engine; implements `torpor.ports.Runtime`."""
 
     name = "fake"
 
@@ -167,7 +167,7 @@ class RemoteFakeRuntime:
         self._following: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """For those who ask for addresses: know from now on what runs. An engine that is not there yet is waited for later."""
+        """Follow which containers run, for `address`. The engine may start later."""
         if self._following is None:
             [self._following] = start_tasks(Loop("fake-engine", self._follow, interval_s=AGAIN_S).run())
             with contextlib.suppress(TimeoutError):
@@ -181,7 +181,7 @@ class RemoteFakeRuntime:
         await self._line.close()
 
     async def _follow(self) -> float:
-        """Learn what runs now, and say when to ask again."""
+        """Update the set of running containers. Return the pause until the next call."""
         pause_s = 0.0
         try:
             with keep_cancellation():
@@ -237,7 +237,7 @@ class RemoteFakeRuntime:
         await self._line.look("append_log", workspace_id, text_of(lines))
 
     def address(self, workspace_id: str, port: int | None = None) -> Address | None:
-        """As last told, see `start`: the engine itself, unless fate says that containers answer elsewhere."""
+        """From the last update (see `start`): the engine's own address, unless a test set another."""
         if workspace_id not in self._running:
             return None
         return self._elsewhere or Address(unix_path=self._programs, preamble=preamble(workspace_id, port or PROGRAM))
@@ -262,6 +262,9 @@ class RemoteFakeRuntime:
     async def work(self) -> Mapping[str, Work]:
         return {name: Work(template, cpu_s) for name, template, cpu_s in await self._line.look("work")}
 
+    async def usage(self) -> Mapping[str, Usage]:
+        return {name: Usage(cpu_s, memory_bytes) for name, cpu_s, memory_bytes in await self._line.look("usage")}
+
     async def disk(self) -> Disk | None:
         said = await self._line.look("disk")
         return Disk(*said) if said is not None else None
@@ -271,15 +274,15 @@ class RemoteFakeRuntime:
         return size_bytes
 
     async def stop_all(self) -> None:
-        """The engine holds its containers by itself."""
+        """No effect: the engine keeps its containers."""
 
 
 class RemoteFakeArchives:
-    """The archives beside the engine's homes; implements `torpor.ports.Archives`."""
+    """The engine's archives; implements `torpor.ports.Archives`."""
 
     def __init__(self, path: Path, *, look_s: float = LOOK_S) -> None:
         self._line = EngineClient(path, look_s)
-        jobs = FakeArchives(FakeWorld())  # a job is words, the same whoever writes them
+        jobs = FakeArchives(FakeWorld())  # a job is only a request, so it can be created here
         self.pack_job, self.unpack_job, self.proven = jobs.pack_job, jobs.unpack_job, jobs.proven
 
     async def close(self) -> None:
@@ -288,7 +291,7 @@ class RemoteFakeArchives:
     async def world(self) -> str:
         return str(await self._line.look("archives_world"))
 
-    async def create_empty(self, key: ArchiveKey, home: Home, revision: int) -> Proven:
+    async def create_empty(self, key: ArchiveKey, home: Home, revision: int) -> ProvenArchive:
         return proven_of(await self._line.ask("create_empty", str(key), home_words(home), revision))
 
     async def manifest_root(self, key: ArchiveKey) -> str:

@@ -1,4 +1,4 @@
-"""What can be done to an engine from outside that no verb of a port does? For tests and trials."""
+"""Change and inspect the engine's state beyond the ports, for tests."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class EngineContainer:
 
 @dataclass(frozen=True, slots=True)
 class EngineSnapshot:
-    """Everything in the engine, whoever is out."""
+    """The whole state of the engine, also during a simulated outage."""
 
     log: tuple[FakeLogEntry, ...]
     overtaken: tuple[FakeLogEntry, ...]
@@ -33,7 +33,7 @@ class EngineSnapshot:
 
 
 class EngineControl:
-    """Tests change the world through it, as fate does."""
+    """Tests simulate external events through it."""
 
     def __init__(self, path: Path) -> None:
         self._line = EngineClient(path)
@@ -62,7 +62,7 @@ class EngineControl:
         address: Address | None = None,
         disk: Disk | None = None,
     ) -> None:
-        """What is not named stays as it is."""
+        """Change the given values; None means no change."""
         said = {
             "runtime_out": runtime_out,
             "archives_out": archives_out,

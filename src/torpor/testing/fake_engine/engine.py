@@ -1,7 +1,6 @@
-"""How is one fake world served to any number of processes?
+"""Serve one `FakeWorld` to any number of processes.
 
-Like a real engine it finishes what it was asked though the one who asked has died, and a client that was stopped costs the
-others nothing.
+Like a real engine, it finishes an effect even if its client has ended, and a stopped client does not delay other clients.
 """
 
 import asyncio
@@ -35,12 +34,12 @@ from torpor.testing.fake_engine.protocol import (
 )
 from torpor.testing.fake_runtime import FakeArchives, FakeLogEntry, FakeRuntime, FakeVolume, FakeWorld
 
-# What one client may have under way. What it has not read yet is kept for it, so this bounds what one costs that was stopped.
+# The maximum of concurrent calls of one client. Unread answers are kept, so this limits the memory for a stopped client.
 CALLS_AT_ONCE = 1024
 LARGE_ANSWERS_AT_ONCE = 4
 FOLLOW_S = 0.05
 FOLLOW_TIMES = 200
-"""The least time between two tellings of what runs."""
+"""How often `follow` checks for changes before it answers without one."""
 
 
 class _Engine:
@@ -51,7 +50,7 @@ class _Engine:
         self.connections: set[asyncio.Task[None]] = set()
 
     async def follow(self, known: Words | None) -> Words:
-        """What runs and where it answers, as soon as that is something else than the one who asks knows, or after a while."""
+        """Return the running containers and their address when they differ from what the client knows, or after a while."""
         for _ in range(FOLLOW_TIMES):
             stamp = [self.world.id, len(self.world.log), address_words(self.world.address)]
             if stamp != known:
@@ -106,6 +105,10 @@ async def _work(engine: _Engine) -> Words:
     return [[name, work.template, work.cpu_s] for name, work in (await engine.runtime.work()).items()]
 
 
+async def _usage(engine: _Engine) -> Words:
+    return [[name, usage.cpu_s, usage.memory_bytes] for name, usage in (await engine.runtime.usage()).items()]
+
+
 async def _disk(engine: _Engine) -> Words | None:
     disk = await engine.runtime.disk()
     return [disk.path, disk.free_bytes] if disk is not None else None
@@ -146,7 +149,7 @@ async def _at_once(answer: object) -> object:
 
 Verb = Callable[..., Awaitable[object]]
 
-# What changes the world, and is finished whoever asked; called with the engine, whom to tell of progress, and what was said.
+# Effects, which are finished even if the client ends. Called with the engine, a progress function and the arguments.
 EFFECTS: Mapping[str, Verb] = {
     "ensure_volume": lambda engine, _, home, fence: engine.runtime.ensure_volume(Home(*home), Fence(*fence)),
     "mark_volume": lambda engine, _, home, marker, fence: engine.runtime.mark_volume(
@@ -170,11 +173,12 @@ EFFECTS: Mapping[str, Verb] = {
     "remove": lambda engine, _, key: engine.archives.remove(ArchiveKey.parse(key)),
 }
 
-# What only the one who asked waits for.
+# Queries, which are cancelled if the client ends.
 LOOKS: Mapping[str, Verb] = {
     "world": lambda engine, _: engine.runtime.world(),
     "observe": lambda engine, _, only: _observe(engine, only),
     "work": lambda engine, _: _work(engine),
+    "usage": lambda engine, _: _usage(engine),
     "disk": lambda engine, _: _disk(engine),
     "home_bytes": lambda engine, _, home: engine.runtime.home_bytes(Home(*home)),
     "execute": lambda engine, _, *said: _execute(engine, *said),
@@ -186,7 +190,7 @@ LOOKS: Mapping[str, Verb] = {
     "reachable": lambda engine, _: engine.archives.reachable(),
     "keys": lambda engine, _: _keys(engine),
     "follow": lambda engine, _, known: engine.follow(known),
-    # fate
+    # used by EngineControl
     "inspect": lambda engine, _, since: _at_once(engine.inspect(since)),
     "set": lambda engine, _, said: _at_once(engine.set(said)),
     "end_program": lambda engine, _, *said: _at_once(engine.end_program(*said)),
@@ -199,12 +203,12 @@ LOOKS: Mapping[str, Verb] = {
 
 VERBS = {**EFFECTS, **LOOKS}
 
-# Their answers grow with the number of workspaces: the next is not even begun before the client has read the one before.
+# Their answers grow with the number of workspaces, so a call starts only after the client has read earlier answers.
 LARGE = frozenset({"observe", "inspect", "keys"})
 
 
 class _Connection:
-    """One client: any number of calls at once, each answered when it is done."""
+    """One client with any number of concurrent calls, each answered when it is done."""
 
     def __init__(self, engine: _Engine, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._engine = engine
@@ -230,17 +234,17 @@ class _Connection:
             await asyncio.gather(*(call for _, call in calls), return_exceptions=True)
 
     async def _listen(self) -> None:
-        """Until the client hangs up, dies, or says what is no frame."""
+        """Until the client closes the connection, ends, or sends an invalid frame."""
         with contextlib.suppress(EOFError, OSError, ValueError):
             while True:
-                # Before it is read: a client that asks more than it listens to waits in its own memory.
+                # Before the read, so that the requests of a client that does not read answers stay in its memory.
                 await self._room.acquire()
                 number, verb, *said = await next_frame(self._reader)
                 if verb != "cancel":
                     self._calls[number] = verb, asyncio.create_task(self._answer(number, verb, said))
                     continue
                 self._room.release()
-                await asyncio.sleep(0)  # a task that is cancelled before it began would never answer
+                await asyncio.sleep(0)  # a task that is cancelled before it starts would never answer
                 if number in self._calls:
                     self._calls[number][1].cancel()
 
@@ -253,9 +257,9 @@ class _Connection:
                 self._send([number, "done", await VERBS[verb](self._engine, progress, *said)])
                 await self._writer.drain()
         except ConnectionError:
-            pass  # nobody is there to hear it
+            pass  # the client has closed the connection
         except asyncio.CancelledError:
-            self._send([number, "broke", "Unavailable", "", "taken back", {}])
+            self._send([number, "broke", "Unavailable", "", "canceled", {}])
         except Exception as error:
             if not isinstance(error, TorporError):
                 traceback.print_exc()
@@ -270,7 +274,7 @@ class _Connection:
 
 
 async def serve(world: FakeWorld, path: Path, stop: asyncio.Event, ready: Callable[[], None] = lambda: None) -> None:
-    """Until told to stop. Only this user may connect: whoever does can do everything."""
+    """Serve until `stop` is set. Only this user can connect, since a client has full access."""
     if await asyncio.to_thread(_is_served, path):
         raise Hopeless(f"another fake engine answers at {path}")
     engine, programs = _Engine(world), FakePrograms(world)
@@ -280,7 +284,7 @@ async def serve(world: FakeWorld, path: Path, stop: asyncio.Event, ready: Callab
         engine.connections.add(connection)
         connection.add_done_callback(engine.connections.discard)
 
-    # Bound under a private mask, not closed afterwards: there is no moment in which others could connect.
+    # Bound with a private umask instead of a later chmod, so that other users can never connect.
     mask = os.umask(0o177)
     try:
         servers = [await asyncio.start_unix_server(connected, path), await programs.serve(programs_path(path))]

@@ -1,10 +1,10 @@
-"""What answers in a container that holds nothing but words?
+"""Serve the ports of the fake engine's containers.
 
-Every port of every running container, from whichever process one connects. A connection begins with a line: the workspace's id,
-a space, and a port, `program` or `agent`. It ends with its container, whoever else comes and goes meanwhile.
+Every port of every running container answers. A connection begins with a line: the workspace's id, a space, and a port,
+`program` or `agent`. It ends with its container.
 
-- HTTP/1.1: a request with a body is answered with that body, any other with what was asked, as JSON.
-- A WebSocket sends back what it is sent.
+- HTTP/1.1: the response to a request with a body is that body; otherwise it is the request as JSON.
+- A WebSocket echoes its messages.
 - The agent starts a `FakeShell` or a `FakeCommand`, in the frames of `torpor.inside.agent`.
 """
 
@@ -28,10 +28,10 @@ from torpor.testing.fake_runtime import FakeContainer, FakeRuntime, FakeWorld
 
 PROGRAM, AGENT = "program", "agent"
 HANGS_UP_S = 10.0
-"""How long a caller may take to hang up after it was told how its command ended."""
+"""How long a client may take to close the connection after it got the exit code."""
 NAMED_WITHIN_S = 10.0
 LOOK_S = 0.05
-"""How long a connection may outlive its container."""
+"""How long a connection may remain after its container has ended."""
 CHUNK = 1 << 16
 BACKLOG = 4096
 
@@ -55,7 +55,7 @@ class FakePrograms:
         return await asyncio.start_unix_server(self._connected, path, backlog=BACKLOG)
 
     async def cut_off(self) -> None:
-        """Until cancelled: whoever talks with a container that is no more is hung up."""
+        """Close connections to containers that have ended, until cancelled."""
         try:
             while True:
                 for conversation, (workspace_id, held) in list(self._open.items()):
@@ -71,7 +71,7 @@ class FakePrograms:
         return held if held is not None and held.ended is None else None
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        # Its own, so that cancelling it ends this connection and nothing else.
+        # A separate task, so that cancelling it ends only this connection.
         conversation = asyncio.ensure_future(self._converse(reader, writer))
         with contextlib.suppress(asyncio.CancelledError):
             await conversation
@@ -91,7 +91,7 @@ class FakePrograms:
             else:
                 await _http(workspace_id, what, reader, writer)
         except (OSError, ValueError, EOFError, TorporError, HttpParserError):
-            pass  # whoever connected is gone, or none of ours
+            pass  # the client has ended, or does not use this protocol
         finally:
             self._open.pop(task, None)
             writer.close()
@@ -102,7 +102,7 @@ class FakePrograms:
 
 @dataclass
 class _Request:
-    """What the parser tells, one request at a time."""
+    """The callbacks of the HTTP parser, for one request."""
 
     target: bytes = b""
     headers: list[tuple[str, str]] = field(default_factory=list)
@@ -130,7 +130,7 @@ class _Request:
 
 
 async def _http(workspace_id: str, port: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """One request after another, none before the one before it was answered."""
+    """Answer one request after the other."""
     while True:
         request = _Request()
         parser = HttpRequestParser(request)
@@ -161,7 +161,7 @@ async def _http(workspace_id: str, port: str, reader: asyncio.StreamReader, writ
 async def _echo(request: _Request, early: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     key = request.header("sec-websocket-key")
     if key is None:
-        raise ValueError("an upgrade to something else than a WebSocket")
+        raise ValueError("an upgrade to another protocol than WebSocket")
     accept = f"Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: {accept_key(key)}\r\n"
     writer.write(f"HTTP/1.1 101 Switching Protocols\r\n{accept}\r\n".encode())
     protocol = Protocol(Side.SERVER, state=State.OPEN)
@@ -181,7 +181,7 @@ async def _echo(request: _Request, early: bytes, reader: asyncio.StreamReader, w
 
 
 def _send_back(protocol: Protocol, received: Frame) -> None:
-    """Pings and the end are answered by the protocol itself."""
+    """Echo data frames; the protocol answers pings and close frames itself."""
     if received.opcode is Opcode.TEXT:
         protocol.send_text(received.data, received.fin)
     elif received.opcode is Opcode.BINARY:
@@ -254,7 +254,7 @@ async def _converse(
     showing, feeding, listening = (asyncio.ensure_future(one()) for one in (show, feed, listen))
     try:
         await asyncio.wait([showing, listening], return_when=asyncio.FIRST_COMPLETED)
-        # To close while it still writes would cost it what it has not read yet.
+        # Closing while the client still writes would discard answers that it has not read.
         await asyncio.wait([listening], timeout=HANGS_UP_S)
     finally:
         await held.close()

@@ -1,6 +1,6 @@
-"""How do records, errors and questions travel between an engine and its clients?
+"""Encode requests, answers, records and errors between the fake engine and its clients.
 
-A frame is four bytes of length and JSON. A client asks [number, verb, words...] and may take it back: [number, "cancel"]. The
+A frame is four bytes of length and JSON. A client sends [number, verb, arguments...] and can cancel it: [number, "cancel"]. The
 engine answers [number, "progress", done, total] any number of times, then [number, "done", answer] or [number, "broke", kind,
 code, message, context]. A record is the list of its fields.
 """
@@ -12,8 +12,18 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from torpor.domain.errors import Code, Failed, Refused, TorporError, Unavailable
-from torpor.domain.records import ArchiveKey, Marker, Observation, ObservedContainer, ObservedVolume, ProgramExit, Survey
-from torpor.ports import Address, Container, Fence, Home, HomeJob, Limits, Program, Proven
+from torpor.domain.records import (
+    Archive,
+    ArchiveKey,
+    Marker,
+    Observation,
+    ObservedContainer,
+    ObservedVolume,
+    ProgramExit,
+    ProvenArchive,
+    Survey,
+)
+from torpor.ports import Address, Container, Fence, Home, HomeJob, Limits, Program
 
 Words = list[Any]
 
@@ -56,12 +66,15 @@ def job_of(words: Words) -> HomeJob:
     return HomeJob(tuple(argv), bytes_of(stdin), writes)
 
 
-def proven_words(proven: Proven) -> Words:
-    return [str(proven.key), proven.manifest_root, proven.size_bytes, proven.home_bytes, proven.files]
+def proven_words(proven: ProvenArchive) -> Words:
+    archive = proven.archive
+    named = [str(archive.key), archive.generation, archive.revision, archive.manifest_root]
+    return [named, proven.size_bytes, proven.home_bytes, proven.files]
 
 
-def proven_of(words: Words) -> Proven:
-    return Proven(ArchiveKey.parse(words[0]), *words[1:])
+def proven_of(words: Words) -> ProvenArchive:
+    (key, *named), *numbers = words
+    return ProvenArchive(Archive(ArchiveKey.parse(key), *named), *numbers)
 
 
 def address_words(address: Address | None) -> Words | None:
@@ -144,11 +157,11 @@ def frame(words: Words) -> bytes:
 
 
 async def next_frame(reader: asyncio.StreamReader) -> Words:
-    """EOFError (IncompleteReadError is one) when there is none any more; ValueError when it is no frame of ours."""
+    """Raise EOFError (IncompleteReadError is one) at the end of the stream, and ValueError on an invalid frame."""
     length = int.from_bytes(await reader.readexactly(4), "big")
     if length > MOST_BYTES:
         raise ValueError(f"a frame of {length} bytes")
     words = json.loads(await reader.readexactly(length))
     if not isinstance(words, list):
-        raise ValueError("a frame that is no list")  # noqa: TRY004 - of those who read it, nobody tells them apart
+        raise ValueError("a frame that is not a list")  # noqa: TRY004 - invalid data, as above
     return words

@@ -1,16 +1,16 @@
-// What may somebody do with a workspace now?
+// Which actions the page offers for a workspace.
 //
-// Only which buttons make sense: whether something is allowed is the API's to say, and it is asked each time.
+// This decides only which buttons are shown. The API checks each request.
 
 import type { Me, OperationKind, Phase, Role, Wish, Workspace } from "./api-types.ts";
 
-/** How near somebody is to a workspace; each includes those before it. */
+/** The access of a user to a workspace; each level includes the levels before it. */
 export const ACCESS = ["NONE", "USE", "MANAGE", "OWN"] as const;
 export type Access = (typeof ACCESS)[number];
 
-export type Deed = "SEE" | "OPEN" | "RUN" | "HOLD" | "WISH" | "CHANGE" | "RECOVER" | "DELETE" | "SHARE";
+export type Permission = "SEE" | "OPEN" | "RUN" | "HOLD" | "WISH" | "CHANGE" | "RECOVER" | "DELETE" | "SHARE";
 
-export const NEEDS: Record<Deed, Access> = {
+export const NEEDS: Record<Permission, Access> = {
   SEE: "USE",
   OPEN: "USE",
   RUN: "USE",
@@ -30,13 +30,13 @@ export function access(workspace: Pick<Workspace, "owner" | "shares">, me: Me): 
   return role ? GRANTS[role] : "NONE";
 }
 
-export function may(workspace: Pick<Workspace, "owner" | "shares">, me: Me, deed: Deed): boolean {
-  return ACCESS.indexOf(access(workspace, me)) >= ACCESS.indexOf(NEEDS[deed]);
+export function may(workspace: Pick<Workspace, "owner" | "shares">, me: Me, permission: Permission): boolean {
+  return ACCESS.indexOf(access(workspace, me)) >= ACCESS.indexOf(NEEDS[permission]);
 }
 
 export type Action = "open" | "start" | "recover" | "stop" | "archive" | "delete" | "undelete";
 
-// Which wishes can be made, by the wish there is now. A wish may change at any time, whatever is under way.
+// The states that can be requested, by the requested state. It can change at any time, even while an operation is in progress.
 export const WISHES: Record<Wish, Action[]> = {
   RUNNING: ["stop", "archive"],
   STANDBY: ["start", "archive"],
@@ -44,7 +44,7 @@ export const WISHES: Record<Wish, Action[]> = {
   DELETED: [],
 };
 
-// Opening one that sleeps wakes it, so whoever may only open it can still do that.
+// Opening a stopped workspace wakes it, so `open` is offered to users who cannot start it.
 export const ACTIONS: Record<Phase, (wishes: Action[]) => Action[]> = {
   PENDING: (wishes) => [...wishes, "delete"],
   ARCHIVED: (wishes) => ["open", ...wishes, "delete"],
@@ -55,7 +55,7 @@ export const ACTIONS: Record<Phase, (wishes: Action[]) => Action[]> = {
   DELETED: () => ["undelete"],
 };
 
-export const DEED_OF: Record<Action, Deed> = {
+export const PERMISSION_OF: Record<Action, Permission> = {
   open: "OPEN",
   start: "WISH",
   recover: "RECOVER",
@@ -67,21 +67,32 @@ export const DEED_OF: Record<Action, Deed> = {
 
 export const WISH_OF: Partial<Record<Action, Wish>> = { start: "RUNNING", stop: "STANDBY", archive: "ARCHIVED" };
 
-export const ACTION_SAYS: Record<Action, string> = {
+export const ACTION_LABEL: Record<Action, string> = {
   open: "Open",
   start: "Start",
   recover: "Recover",
   stop: "Stop",
   archive: "Archive",
   delete: "Delete",
-  undelete: "Bring back",
+  undelete: "Undelete",
 };
 
-/** What is offered, in the order of the buttons. */
+/** What an action does. */
+export const ACTION_SENTENCE: Record<Action, string> = {
+  open: "Open the workspace in your browser.",
+  start: "Start the program of the workspace.",
+  recover: "Clear the error and continue.",
+  stop: "Stop the program. The home stays on disk.",
+  archive: "Stop the program and move the home to the archive.",
+  delete: "You can undelete the workspace for a limited time.",
+  undelete: "Restore the workspace. Its home is in the archive.",
+};
+
+/** The actions in the order of the buttons. */
 export function actions(workspace: Workspace, me: Me): Action[] {
-  return ACTIONS[workspace.phase](WISHES[workspace.desired_state]).filter((action) => may(workspace, me, DEED_OF[action]));
+  return ACTIONS[workspace.phase](WISHES[workspace.desired_state]).filter((action) => may(workspace, me, PERMISSION_OF[action]));
 }
 
-export function isMoving(workspace: Pick<Workspace, "operation">): workspace is Workspace & { operation: OperationKind } {
+export function isInProgress(workspace: Pick<Workspace, "operation">): workspace is Workspace & { operation: OperationKind } {
   return workspace.operation !== "NONE";
 }

@@ -1,26 +1,26 @@
-// How is the API asked, and what can come of it?
+// Send requests to the API and report errors.
 
 const API = "/api/v1";
-const PATIENCE_MS = 20_000;
+const TIMEOUT_MS = 20_000;
 
-/** The API understood and said no. */
-export class Problem extends Error {
+/** The API refused a request. */
+export class ApiError extends Error {
   readonly status: number;
   readonly code: string;
   readonly body: Record<string, unknown>;
 
   constructor(status: number, body: Record<string, unknown>) {
-    super(String(body["detail"] || body["title"] || `The server answered ${status}.`));
+    super(String(body["detail"] || body["title"] || `The server responded with status ${status}.`));
     this.status = status;
     this.code = String(body["code"] ?? "");
     this.body = body;
   }
 }
 
-/** No answer at all: nothing is wrong with what was asked. */
-export class Away extends Error {
+/** The server sent no response. The request itself may be correct. */
+export class Unreachable extends Error {
   constructor() {
-    super("Torpor does not answer just now. Try that again in a moment.");
+    super("Torpor does not respond. Try again in a moment.");
   }
 }
 
@@ -28,70 +28,76 @@ export type Method = "GET" | "POST" | "PUT" | "PATCH" | "DELETE";
 
 let onSignedOut: () => void = () => {};
 
-/** Who is to be told when a session turns out to be over. */
-export function whenSignedOut(tell: () => void): void {
-  onSignedOut = tell;
+/** Set the function that is called when a response shows that the session has ended. */
+export function handleSignOut(handler: () => void): void {
+  onSignedOut = handler;
 }
 
-export interface Besides {
+export interface RequestOptions {
   signal?: AbortSignal;
   headers?: Record<string, string>;
 }
 
-async function fetched(method: Method, path: string, body: unknown, { signal, headers: more }: Besides): Promise<Response> {
+async function send(method: Method, path: string, body: unknown, { signal, headers: more }: RequestOptions): Promise<Response> {
   const headers: Record<string, string> = { Accept: "application/json", ...more };
   const init: RequestInit = { method, headers, credentials: "same-origin", cache: "no-store" };
   if (body !== undefined) {
     headers["Content-Type"] = "application/json";
     init.body = JSON.stringify(body);
   }
-  const patience = AbortSignal.timeout(PATIENCE_MS);
-  init.signal = signal ? AbortSignal.any([signal, patience]) : patience;
+  const timeout = AbortSignal.timeout(TIMEOUT_MS);
+  init.signal = signal ? AbortSignal.any([signal, timeout]) : timeout;
   return fetch(path, init);
 }
 
-/** What the answer says; Problem or Away when there is none. `path` without /api/v1, unless it begins with another word. */
-export async function ask<Said>(method: Method, path: string, body?: unknown, besides: Besides = {}): Promise<Said> {
-  const where = path.startsWith("/health") ? path : API + path;
-  let answer: Response;
+/** The body of the response; throws ApiError or Unreachable. `path` is relative to /api/v1, except for /health. */
+export async function request<Data>(
+  method: Method,
+  path: string,
+  body?: unknown,
+  options: RequestOptions = {},
+): Promise<Data> {
+  const target = path.startsWith("/health") ? path : API + path;
+  let response: Response;
   let text: string;
   try {
-    answer = await fetched(method, where, body, besides);
-    text = await answer.text();
+    response = await send(method, target, body, options);
+    text = await response.text();
   } catch (error) {
-    if (besides.signal?.aborted) throw error;
-    throw new Away();
+    if (options.signal?.aborted) throw error;
+    throw new Unreachable();
   }
-  const kind = answer.headers.get("Content-Type") ?? "";
-  // Readiness is told with 503, in its own words.
-  if (where.startsWith("/health") && kind.includes("json")) return JSON.parse(text) as Said;
-  // The front answers by itself, without JSON, when there is nobody behind it.
-  if (answer.status >= 502 && answer.status <= 504 && !kind.includes("json")) throw new Away();
-  if (answer.ok) return (kind.includes("json") ? JSON.parse(text) : text) as Said;
-  let said: Record<string, unknown> = {};
+  const contentType = response.headers.get("Content-Type") ?? "";
+  const isJson = contentType.includes("json");
+  // The health routes send their JSON with status 503 too.
+  if (target.startsWith("/health") && isJson) return JSON.parse(text) as Data;
+  // The proxy responds without JSON when the API is not reachable.
+  if (response.status >= 502 && response.status <= 504 && !isJson) throw new Unreachable();
+  if (response.ok) return (isJson ? JSON.parse(text) : text) as Data;
+  let problem: Record<string, unknown> = {};
   try {
-    said = JSON.parse(text) as Record<string, unknown>;
+    problem = JSON.parse(text) as Record<string, unknown>;
   } catch {
-    // Half an answer is none.
+    // An incomplete body counts as an empty one.
   }
-  const problem = new Problem(answer.status, said);
-  if (problem.status === 401 && problem.code === "unauthorized") onSignedOut();
-  throw problem;
+  const error = new ApiError(response.status, problem);
+  if (error.status === 401 && error.code === "unauthorized") onSignedOut();
+  throw error;
 }
 
-/** Every page of a list. */
-export async function askForAll<Item>(path: string): Promise<Item[]> {
+/** The items of all pages of a list. */
+export async function requestAll<Item>(path: string): Promise<Item[]> {
   const items: Item[] = [];
   let cursor: string | null = null;
   do {
     const more: string = cursor ? `${path.includes("?") ? "&" : "?"}cursor=${encodeURIComponent(cursor)}` : "";
-    const page: { items: Item[]; next_cursor: string | null } = await ask("GET", path + more);
+    const page: { items: Item[]; next_cursor: string | null } = await request("GET", path + more);
     items.push(...page.items);
     cursor = page.next_cursor;
   } while (cursor);
   return items;
 }
 
-export function of(name: string): string {
+export function workspacePath(name: string): string {
   return `/workspaces/${encodeURIComponent(name)}`;
 }

@@ -1,4 +1,4 @@
-// What does the API say, in types?
+// The types of the API's JSON.
 
 export type Wish = "RUNNING" | "STANDBY" | "ARCHIVED" | "DELETED";
 export type Phase = "PENDING" | "ARCHIVED" | "STANDBY" | "RUNNING" | "ERROR" | "DELETING" | "DELETED";
@@ -46,13 +46,13 @@ export interface Workspace {
   health_status: "OK" | "ERROR";
   error: ErrorInfo | null;
   archive_key: string | null;
-  /** What its home takes on the disk; null: not known yet. */
+  /** The disk use of the home; null when it is not measured yet. */
   disk_bytes: number | null;
   disk_measured_at: Instant | null;
   standby_ttl: number;
   archive_ttl: number;
   last_access_at: Instant;
-  /** When it is stopped unless it is used again; null while that is not near. */
+  /** When it goes to sleep unless it is used; null when that is not soon. */
   sleeps_at: Instant | null;
   phase_changed_at: Instant;
   observed_at: Instant | null;
@@ -68,7 +68,7 @@ export interface Page<Item> {
   next_cursor: string | null;
 }
 
-export interface Told {
+export interface ChangeEvent {
   id: number;
   event: "state_changed" | "error" | "sleeping_soon" | "heartbeat" | "reset";
   at: Instant | null;
@@ -104,7 +104,19 @@ export interface Explanation {
   next: string | null;
   why: string | null;
   ways_out: { command: string; means: string }[];
-  awake_because: { why: string; words: string; until: Instant | null }[];
+  awake_because: StayAwake[];
+}
+
+/** Why a workspace does not stop or archive by itself yet. */
+export interface StayAwake {
+  why: string;
+  words: string;
+  until: Instant | null;
+}
+
+export interface Usage {
+  points: { at: Instant; cpu_cores: number; memory_bytes: number }[];
+  disk: { at: Instant; disk_bytes: number }[];
 }
 
 export interface Lease {

@@ -1,30 +1,30 @@
-// How does the page hear what happens, and what does it do when it hears nothing?
+// Follow the event stream of the API and reconnect when it breaks.
 //
-// A stream of events, opened again where it broke (`Last-Event-ID`). EventSource would do the same, but cannot tell why it was
-// refused, nor notice that a connection is silently gone.
+// The stream continues where it broke (`Last-Event-ID`). EventSource does the same, but it neither reports why a request was
+// refused nor notices a connection that is silently lost.
 
 import { reader } from "./event-stream.ts";
-import type { Told } from "./api-types.ts";
+import type { ChangeEvent } from "./api-types.ts";
 
 export type Connection = "connecting" | "live" | "reconnecting" | "signed-out";
 
 export interface Listener {
-  told(told: Told): void;
-  /** A stream has begun; what was missed follows, but for what may no longer be seen. */
-  begun(): void;
-  connection(now: Connection): void;
+  onEvent(event: ChangeEvent): void;
+  /** The stream is open. Missed events follow; events of workspaces that this user no longer sees do not. */
+  onOpen(): void;
+  onConnection(now: Connection): void;
 }
 
-const WAITS_MS = [250, 500, 1000, 2000, 4000, 8000];
-// Heartbeats come every 30 s; a connection that misses two is gone, whatever the browser thinks.
+const RETRY_MS = [250, 500, 1000, 2000, 4000, 8000];
+// The server sends a heartbeat every 30 s. A connection that misses two is lost, even if the browser does not report it.
 const SILENCE_MS = 70_000;
 
-/** Follows until the returned function is called, or until nobody is signed in any more. */
+/** Follow until the returned function is called or the user is signed out. */
 export function follow(listener: Listener): () => void {
   const ending = new AbortController();
   let lastId = "";
-  let tries = 0;
-  let hurry: () => void = () => {};
+  let attempts = 0;
+  let retryNow: () => void = () => {};
 
   const listen = async (): Promise<"broken" | "signed-out"> => {
     const silence = new AbortController();
@@ -33,22 +33,22 @@ export function follow(listener: Listener): () => void {
     let timer = setTimeout(() => silence.abort(), SILENCE_MS);
     try {
       const signal = AbortSignal.any([ending.signal, silence.signal]);
-      const answer = await fetch("/api/v1/events", { headers, credentials: "same-origin", cache: "no-store", signal });
-      if (answer.status === 401) return "signed-out";
-      if (answer.status === 422) lastId = "";
-      if (!answer.ok || !answer.body) return "broken";
-      tries = 0;
-      listener.connection("live");
-      listener.begun();
+      const response = await fetch("/api/v1/events", { headers, credentials: "same-origin", cache: "no-store", signal });
+      if (response.status === 401) return "signed-out";
+      if (response.status === 422) lastId = "";
+      if (!response.ok || !response.body) return "broken";
+      attempts = 0;
+      listener.onConnection("live");
+      listener.onOpen();
       const read = reader();
-      const pieces = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+      const pieces = response.body.pipeThrough(new TextDecoderStream()).getReader();
       for (;;) {
         const { done, value } = await pieces.read();
         if (done) return "broken";
         clearTimeout(timer);
         timer = setTimeout(() => silence.abort(), SILENCE_MS);
         for (const event of read(value)) {
-          listener.told(JSON.parse(event.data) as Told);
+          listener.onEvent(JSON.parse(event.data) as ChangeEvent);
           if (event.id) lastId = event.id;
         }
       }
@@ -63,38 +63,38 @@ export function follow(listener: Listener): () => void {
   const wait = (ms: number): Promise<void> =>
     new Promise((resolve) => {
       const timer = setTimeout(resolve, ms * (0.75 + Math.random() / 2));
-      hurry = () => {
+      retryNow = () => {
         clearTimeout(timer);
         resolve();
       };
     });
 
   const run = async (): Promise<void> => {
-    listener.connection("connecting");
+    listener.onConnection("connecting");
     while (!ending.signal.aborted) {
       const end = await listen();
       if (ending.signal.aborted) return;
       if (end === "signed-out") {
-        listener.connection("signed-out");
+        listener.onConnection("signed-out");
         return;
       }
-      listener.connection("reconnecting");
-      const pause = WAITS_MS[Math.min(tries, WAITS_MS.length - 1)] ?? 8000;
-      tries += 1;
+      listener.onConnection("reconnecting");
+      const pause = RETRY_MS[Math.min(attempts, RETRY_MS.length - 1)] ?? 8000;
+      attempts += 1;
       await wait(pause);
     }
   };
 
-  const wake = (): void => {
-    if (!document.hidden) hurry();
+  const onVisible = (): void => {
+    if (!document.hidden) retryNow();
   };
-  window.addEventListener("online", wake);
-  document.addEventListener("visibilitychange", wake);
+  window.addEventListener("online", onVisible);
+  document.addEventListener("visibilitychange", onVisible);
   void run();
   return () => {
     ending.abort();
-    hurry();
-    window.removeEventListener("online", wake);
-    document.removeEventListener("visibilitychange", wake);
+    retryNow();
+    window.removeEventListener("online", onVisible);
+    document.removeEventListener("visibilitychange", onVisible);
   };
 }

@@ -1,7 +1,7 @@
-// Which words does a command line have?
+// Split a command line into words.
 
-/** As a shell would divide it, with quotes and backslashes and nothing else. */
-export function words(line: string): string[] {
+/** Split like a shell: quotes and backslashes, but no variables or other expansions. */
+export function splitCommand(line: string): string[] {
   const found: string[] = [];
   let word: string | null = null;
   let quote = "";
@@ -27,7 +27,7 @@ export function words(line: string): string[] {
       word = (word ?? "") + letter;
     }
   }
-  if (quote) throw new Error(`A quote (${quote}) in the command is not closed.`);
+  if (quote) throw new Error(`The command has an unclosed quote (${quote}). Close it.`);
   if (word !== null) found.push(word);
   return found;
 }

@@ -1,50 +1,50 @@
-// How is something done to a workspace?
+// The requests that change a workspace.
 
 import { type Action, WISH_OF } from "./actions.ts";
-import { ask, of } from "./api-client.ts";
+import { request, workspacePath } from "./api-client.ts";
 import { show } from "./session.ts";
 import type { Workspace } from "./api-types.ts";
 
-/** start, stop, archive: a wish, shown at once as it was accepted. */
-export async function wish(workspace: Workspace, action: Action): Promise<void> {
-  show(await ask<Workspace>("PATCH", of(workspace.id), { desired_state: WISH_OF[action] }));
+/** Request another state (start, stop, archive) and show the response at once. */
+export async function requestState(workspace: Workspace, action: Action): Promise<void> {
+  show(await request<Workspace>("PATCH", workspacePath(workspace.id), { desired_state: WISH_OF[action] }));
 }
 
 export async function remove(workspace: Workspace, purge: boolean): Promise<void> {
-  show(await ask<Workspace>("DELETE", `${of(workspace.id)}?purge=${purge}`));
+  show(await request<Workspace>("DELETE", `${workspacePath(workspace.id)}?purge=${purge}`));
 }
 
 export async function undelete(workspace: Workspace): Promise<void> {
-  show(await ask<Workspace>("POST", `${of(workspace.id)}/undelete`));
+  show(await request<Workspace>("POST", `${workspacePath(workspace.id)}/undelete`));
 }
 
 const HOUR_S = 3600;
 
-/** A hold for one hour. The warning is taken back with it; the event says the same a moment later. */
+/** Keep a workspace awake for one hour. The warning is removed at once, before the event that removes it arrives. */
 export async function keepAwake(workspace: Workspace): Promise<void> {
-  await ask("POST", `${of(workspace.id)}/leases`, { reason: "kept awake for 1 hour", seconds: HOUR_S });
+  await request("POST", `${workspacePath(workspace.id)}/leases`, { reason: "kept awake for 1 hour", seconds: HOUR_S });
   show({ ...workspace, sleeps_at: null });
 }
 
-export interface Way {
+export interface RecoverOptions {
   archive_key?: string;
   empty?: boolean;
   accept?: boolean;
 }
 
-export async function recover(workspace: Workspace, way: Way = {}): Promise<void> {
-  show(await ask<Workspace>("POST", `${of(workspace.id)}/recover`, way));
+export async function recover(workspace: Workspace, options: RecoverOptions = {}): Promise<void> {
+  show(await request<Workspace>("POST", `${workspacePath(workspace.id)}/recover`, options));
 }
 
-export interface New {
+export interface NewWorkspaceRequest {
   name: string;
   template: string;
   command?: string[];
 }
 
-/** The key makes asking again the same creation: an answer that was lost is no second workspace. */
-export async function create(wanted: New, key: string): Promise<Workspace> {
-  const made = await ask<Workspace>("POST", "/workspaces", wanted, { headers: { "Idempotency-Key": key } });
-  show(made);
-  return made;
+/** Create a workspace. With the same key a repeated request creates no second workspace. */
+export async function create(body: NewWorkspaceRequest, key: string): Promise<Workspace> {
+  const created = await request<Workspace>("POST", "/workspaces", body, { headers: { "Idempotency-Key": key } });
+  show(created);
+  return created;
 }

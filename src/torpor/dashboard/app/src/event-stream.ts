@@ -1,4 +1,4 @@
-// Which events are in a piece of a text/event-stream?
+// Parse a text/event-stream.
 
 export interface ServerEvent {
   id: string;
@@ -6,7 +6,7 @@ export interface ServerEvent {
   data: string;
 }
 
-/** Takes pieces as they come, wherever they were cut; gives each event once it is whole. */
+/** Returns a function that takes the next chunk, cut anywhere, and returns the events that are complete. */
 export function reader(): (piece: string) => ServerEvent[] {
   let rest = "";
   let id = "";

@@ -1,88 +1,88 @@
-// What do the pages' parts do again and again?
+// The hooks that pages and parts share.
 
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
-import { ask } from "./api-client.ts";
+import { request } from "./api-client.ts";
 
-export function words(error: unknown): string {
+export function errorMessage(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }
 
-export interface Asked<Said> {
-  said: Said | null;
-  wrong: string;
-  again(): void;
+export interface RequestState<Data> {
+  data: Data | null;
+  error: string;
+  reload(): void;
 }
 
-/** What a path says, asked again whenever `key` changes; what was said stays until something newer comes. */
-export function useAsked<Said>(path: string | null, key: string = "", everyMs = 0): Asked<Said> {
-  const [said, setSaid] = useState<Said | null>(null);
-  const [wrong, setWrong] = useState("");
+/** The response of a GET request, requested again when `key` changes. The old response stays until a new one arrives. */
+export function useRequest<Data>(path: string | null, key: string = "", everyMs = 0): RequestState<Data> {
+  const [data, setData] = useState<Data | null>(null);
+  const [error, setError] = useState("");
   const [turn, setTurn] = useState(0);
-  const of = useRef(path);
-  if (of.current !== path) {
-    of.current = path;
-    setSaid(null);
+  const requested = useRef(path);
+  if (requested.current !== path) {
+    requested.current = path;
+    setData(null);
   }
   useEffect(() => {
     if (path === null) return;
     const ending = new AbortController();
     let timer = 0;
-    const look = async (): Promise<void> => {
+    const load = async (): Promise<void> => {
       try {
         if (!document.hidden || everyMs === 0) {
-          const answer = await ask<Said>("GET", path, undefined, { signal: ending.signal });
+          const response = await request<Data>("GET", path, undefined, { signal: ending.signal });
           if (ending.signal.aborted) return;
-          setSaid(() => answer);
-          setWrong("");
+          setData(() => response);
+          setError("");
         }
       } catch (error) {
         if (ending.signal.aborted) return;
-        setWrong(words(error));
+        setError(errorMessage(error));
       }
-      if (everyMs > 0) timer = window.setTimeout(() => void look(), everyMs);
+      if (everyMs > 0) timer = window.setTimeout(() => void load(), everyMs);
     };
-    void look();
+    void load();
     return () => {
       ending.abort();
       clearTimeout(timer);
     };
   }, [path, key, everyMs, turn]);
-  return { said, wrong, again: useCallback(() => setTurn((before) => before + 1), []) };
+  return { data, error, reload: useCallback(() => setTurn((before) => before + 1), []) };
 }
 
-export interface Doing {
-  /** What is being done, or "". */
+export interface PendingAction {
+  /** The name of the action in progress, or "". */
   busy: string;
-  wrong: string;
-  /** Whether it succeeded; what went wrong is kept to be shown in place. */
+  error: string;
+  /** Resolves to whether the action succeeded. The error message is kept, so that the page shows it in place. */
   run(what: string, act: () => Promise<unknown>): Promise<boolean>;
   clear(): void;
 }
 
-export function useDoing(): Doing {
+export function usePendingAction(): PendingAction {
   const [busy, setBusy] = useState("");
-  const [wrong, setWrong] = useState("");
+  const [error, setError] = useState("");
   const isBusy = useRef(false);
   const run = useCallback(async (what: string, act: () => Promise<unknown>): Promise<boolean> => {
     if (isBusy.current) return false;
     isBusy.current = true;
     setBusy(what);
-    setWrong("");
+    setError("");
     try {
       await act();
       return true;
     } catch (error) {
-      setWrong(words(error));
+      setError(errorMessage(error));
       return false;
     } finally {
       isBusy.current = false;
       setBusy("");
     }
   }, []);
-  return { busy, wrong, run, clear: useCallback(() => setWrong(""), []) };
+  return { busy, error, run, clear: useCallback(() => setError(""), []) };
 }
 
-/** The present instant, looked at every so often. */
+/** The current time, updated at this interval. */
 export function useNow(everyMs = 5000): number {
   const [now, setNow] = useState(Date.now());
   useEffect(() => {

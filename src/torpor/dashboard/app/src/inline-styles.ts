@@ -1,9 +1,9 @@
-// How does code that writes inline styles live with a policy that forbids them?
+// Make libraries that write inline styles work under the content security policy.
 //
-// xterm.js puts its colours and cell sizes into style elements, and 24-bit colours into style attributes. The policy forbids
-// both as they could come from markup; what a script sets by name it allows. So the one is turned into the other.
+// xterm.js writes its colours and cell sizes to style elements, and 24-bit colours to style attributes. The policy forbids
+// both because markup could contain them. It allows style sheets and properties that a script sets, so this module uses those.
 
-/** From now on, for the whole page: nothing else here makes style elements. */
+/** Changes the whole page; no other code on it creates style elements. */
 export function withoutInlineStyles(): void {
   const create = document.createElement.bind(document) as (name: string, options?: ElementCreationOptions) => HTMLElement;
   document.createElement = ((name: string, options?: ElementCreationOptions) =>
@@ -16,7 +16,7 @@ export function withoutInlineStyles(): void {
   };
 }
 
-/** What is written into it becomes a sheet of the document, for as long as it is there. */
+/** An element whose text becomes a style sheet of the document until the element is removed. */
 function standIn(element: HTMLElement): HTMLElement {
   const sheet = new CSSStyleSheet();
   element.hidden = true;

@@ -1,112 +1,126 @@
-// Which words does the page use for the product's words?
+// The words that the page shows for the values of the API.
 //
-// Tables over the product's enumerations; a test compares their keys with the source of those.
+// Tables over the enumerations of the product; a test compares their keys with the Python source.
 
-import type { Condition, OperationKind, Outcome, Phase, Scope, Wish } from "./api-types.ts";
+import type { Condition, OperationKind, Outcome, Phase, Scope, Wish, Workspace } from "./api-types.ts";
 
-export const PHASE_SAYS: Record<Phase, string> = {
-  PENDING: "No home yet",
-  ARCHIVED: "In torpor",
-  STANDBY: "Asleep",
-  RUNNING: "Awake",
-  ERROR: "In trouble",
-  DELETING: "Being deleted",
+/** The status of a workspace that has no operation in progress. */
+export const STATUS_OF_PHASE: Record<Phase, string> = {
+  PENDING: "Pending",
+  ARCHIVED: "Archived",
+  STANDBY: "Stopped",
+  RUNNING: "Running",
+  ERROR: "Error",
+  DELETING: "Deleting",
   DELETED: "Deleted",
 };
 
-export const PHASE_MEANS: Record<Phase, string> = {
-  PENDING: "Nothing of it is there yet.",
-  ARCHIVED: "Its home sleeps in the archive and costs next to nothing.",
-  STANDBY: "Its home is at hand, nothing runs.",
-  RUNNING: "Its program answers.",
-  ERROR: "It needs a word from you.",
-  DELETING: "What is left of it is being removed.",
-  DELETED: "For a while it can be brought back.",
+export const PHASE_SENTENCE: Record<Phase, string> = {
+  PENDING: "The home is not created yet.",
+  ARCHIVED: "The home is in the archive. Nothing runs.",
+  STANDBY: "The home is on disk. Nothing runs.",
+  RUNNING: "The workspace is running.",
+  ERROR: "Action required.",
+  DELETING: "The workspace is being deleted.",
+  DELETED: "You can undelete it for a limited time.",
 };
 
-export const OPERATION_SAYS: Record<OperationKind, string> = {
-  PROVISIONING: "Making an empty home",
-  RESTORING: "Restoring its home",
-  ACCEPTING: "Accepting its home as it is",
-  STARTING: "Starting its program",
-  STOPPING: "Stopping its program",
-  ARCHIVING: "Putting its home into the archive",
-  CREATE_EMPTY_ARCHIVE: "Writing an empty archive",
-  DELETING: "Removing what is left of it",
+/** The status while an operation is in progress. */
+export const STATUS_OF_OPERATION: Record<OperationKind, string> = {
+  PROVISIONING: "Creating",
+  RESTORING: "Restoring",
+  ACCEPTING: "Recovering",
+  STARTING: "Starting",
+  STOPPING: "Stopping",
+  ARCHIVING: "Archiving",
+  CREATE_EMPTY_ARCHIVE: "Creating empty archive",
+  DELETING: "Deleting",
 };
 
-/** The same as a short noun, for the history. */
+/** "Running", or "Starting 40 %" while an operation is in progress. */
+export function statusText({ phase, operation, progress }: Pick<Workspace, "phase" | "operation" | "progress">): string {
+  if (operation === "NONE") return STATUS_OF_PHASE[phase];
+  return progress === null ? STATUS_OF_OPERATION[operation] : `${STATUS_OF_OPERATION[operation]} ${progress} %`;
+}
+
+/** The operation as a short noun, for the history. */
 export const OPERATION_NAME: Record<OperationKind, string> = {
-  PROVISIONING: "New home",
+  PROVISIONING: "Create",
   RESTORING: "Restore",
-  ACCEPTING: "Accept",
+  ACCEPTING: "Recover",
   STARTING: "Start",
   STOPPING: "Stop",
   ARCHIVING: "Archive",
-  CREATE_EMPTY_ARCHIVE: "Empty archive",
+  CREATE_EMPTY_ARCHIVE: "Create empty archive",
   DELETING: "Delete",
 };
 
-export const OUTCOME_SAYS: Record<Outcome, string> = {
+export const OUTCOME_LABEL: Record<Outcome, string> = {
   DONE: "done",
   FAILED: "failed",
-  TURNED: "turned round",
+  TURNED: "canceled",
   ABANDONED: "abandoned",
 };
 
-export const WISH_SAYS: Record<Wish, string> = {
-  RUNNING: "to run",
-  STANDBY: "to stand by",
-  ARCHIVED: "to be archived",
-  DELETED: "to be deleted",
+/** The requested state. */
+export const WISH_LABEL: Record<Wish, string> = {
+  RUNNING: "Running",
+  STANDBY: "Stopped",
+  ARCHIVED: "Archived",
+  DELETED: "Deleted",
 };
 
-export const CONDITION_SAYS: Record<string, string> = {
-  "infra.container_ready": "Program answers",
-  "storage.volume_ready": "Home is at hand",
-  "storage.archive_ready": "Archive is proven",
-  "policy.healthy": "Nothing is wrong",
+export const CONDITION_LABEL: Record<string, string> = {
+  "infra.container_ready": "Container ready",
+  "storage.volume_ready": "Home on disk",
+  "storage.archive_ready": "Archive verified",
+  "policy.healthy": "Healthy",
 };
 
-/** Why it waits for disk space: it is neither started nor restored, or processes of it are paused; empty when it does not. */
-export function diskTrouble({ conditions }: { conditions: Record<string, Condition> }): string {
+/** Why the workspace waits for disk space or its processes are paused; empty when neither is the case. */
+export function diskProblem({ conditions }: { conditions: Record<string, Condition> }): string {
   const healthy = conditions["policy.healthy"];
   const container = conditions["infra.container_ready"];
-  if (healthy?.reason === "DiskLow") return `Waits for disk space: ${healthy.message}. It goes on by itself.`;
+  if (healthy?.reason === "DiskLow") return `Waiting for disk space: ${healthy.message}. It continues automatically.`;
   if (container?.reason === "Paused") return `Paused: ${container.message}.`;
   return "";
 }
 
-export const SCOPE_SAYS: Record<Scope, string> = {
-  read: "look at what you may see",
-  use: "open, wake, run commands, hold awake",
-  manage: "create, start, stop, change, delete and share",
-  account: "your tokens, sessions and password",
-  admin: "what only administrators may",
+export function errorText({ error }: Pick<Workspace, "error">): string {
+  if (!error) return "";
+  return `${error.reason}: ${error.message}${error.is_terminal ? "" : " Torpor retries automatically."}`;
+}
+
+export const SCOPE_LABEL: Record<Scope, string> = {
+  read: "view everything that you can view",
+  use: "open and wake workspaces, run commands, keep awake",
+  manage: "create, start, stop, change, delete and share workspaces",
+  account: "manage your API tokens, sessions and password",
+  admin: "everything that requires an administrator",
 };
 
-/** What somebody did, as the rest of a sentence that begins with their name. */
-export const DEED_SAYS: Record<string, string> = {
+/** An audit entry as the rest of a sentence that starts with a username. */
+export const AUDIT_LABEL: Record<string, string> = {
   "session.begin": "signed in",
   "session.end": "ended a session",
-  "session.refused": "was refused at the door",
-  "token.create": "made a token",
-  "token.revoke": "revoked a token",
+  "session.refused": "failed to sign in",
+  "token.create": "created an API token",
+  "token.revoke": "revoked an API token",
   "user.create": "created a user",
   "user.change": "changed a user",
   "workspace.create": "created",
-  "workspace.wish": "wished",
+  "workspace.wish": "changed the requested state of",
   "workspace.change": "changed",
   "workspace.delete": "deleted",
-  "workspace.undelete": "brought back",
+  "workspace.undelete": "undeleted",
   "workspace.recover": "recovered",
   "workspace.share": "shared",
   "workspace.unshare": "stopped sharing",
-  "workspace.hold": "held awake",
-  "workspace.unhold": "let sleep again",
+  "workspace.hold": "kept awake",
+  "workspace.unhold": "stopped keeping awake",
   "workspace.exec": "ran a command in",
   "workspace.shell": "opened a shell in",
   "workspace.wake": "woke",
   "latch.release": "released a latch",
-  "gc.request": "asked for a collection",
+  "gc.request": "requested a garbage collection",
 };

@@ -1,10 +1,9 @@
-// Where does the page begin?
+// Start the page and show the current route.
 
 import { render } from "preact";
-import { useKept } from "./observable.ts";
-import { begin, connection, signed } from "./session.ts";
-import "./style.css";
-import { here, Link } from "./navigation.tsx";
+import type { Me } from "./api-types.ts";
+import { currentRoute, Link } from "./navigation.tsx";
+import { useObservable } from "./observable.ts";
 import { Account } from "./pages/Account.tsx";
 import { Activity } from "./pages/Activity.tsx";
 import { Shell } from "./pages/Shell.tsx";
@@ -14,65 +13,66 @@ import { Users } from "./pages/Users.tsx";
 import { WorkspacePage } from "./pages/WorkspacePage.tsx";
 import { Workspaces } from "./pages/Workspaces.tsx";
 import { Frame } from "./parts/Frame.tsx";
-import { Moon } from "./parts/StatusIcon.tsx";
-import type { Place } from "./routes.ts";
-import type { Me } from "./api-types.ts";
+import { StatusIcon } from "./parts/StatusIcon.tsx";
+import type { Route } from "./routes.ts";
+import { begin, connection, signInState } from "./session.ts";
+import "./style.css";
 
 function App() {
-  const who = useKept(signed);
-  const at = useKept(here);
-  switch (who.state) {
+  const user = useObservable(signInState);
+  const route = useObservable(currentRoute);
+  switch (user.state) {
     case "unknown":
-      return <Beginning />;
+      return <Loading />;
     case "out":
-      return <SignIn why={who.why} />;
+      return <SignIn why={user.why} />;
     case "in":
       return (
-        <Frame me={who.me}>
-          <At place={at} me={who.me} />
+        <Frame me={user.me}>
+          <RoutePage route={route} me={user.me} />
         </Frame>
       );
   }
 }
 
-function At({ place, me }: { place: Place; me: Me }) {
-  switch (place.page) {
+function RoutePage({ route, me }: { route: Route; me: Me }) {
+  switch (route.page) {
     case "workspaces":
       return <Workspaces me={me} />;
     case "workspace":
-      return <WorkspacePage key={place.name} me={me} name={place.name} />;
+      return <WorkspacePage key={route.name} me={me} name={route.name} />;
     case "shell":
-      return <Shell key={place.name} me={me} name={place.name} />;
+      return <Shell key={route.name} me={me} name={route.name} />;
     case "activity":
       return <Activity me={me} />;
     case "account":
       return <Account me={me} />;
     case "system":
-      return me.is_admin ? <System /> : <Nowhere />;
+      return me.is_admin ? <System /> : <NotFound />;
     case "users":
-      return me.is_admin ? <Users me={me} /> : <Nowhere />;
-    case "nowhere":
-      return <Nowhere />;
+      return me.is_admin ? <Users me={me} /> : <NotFound />;
+    case "not-found":
+      return <NotFound />;
   }
 }
 
-/** Until the first answer: nothing, and after a while that there is none. */
-function Beginning() {
-  const is = useKept(connection);
+/** Shown until the first response arrives. */
+function Loading() {
+  const is = useObservable(connection);
   return (
-    <main class="beginning">
+    <main class="loading">
       <img src="/page/logo.svg" alt="" width="72" height="72" />
-      <p role="status">{is === "reconnecting" ? "Torpor does not answer just now. This page tries again by itself." : ""}</p>
+      <p role="status">{is === "reconnecting" ? "Torpor does not respond. This page retries automatically." : ""}</p>
     </main>
   );
 }
 
-function Nowhere() {
+function NotFound() {
   return (
     <main class="page">
       <section class="empty">
-        <Moon phase="PENDING" size={72} />
-        <h1>There is no such page</h1>
+        <StatusIcon phase="PENDING" size={72} />
+        <h1>Page not found</h1>
         <p>
           <Link to={{ page: "workspaces" }}>All workspaces</Link>
         </p>

@@ -1,34 +1,34 @@
-// Where is somebody on the page, and how do they get elsewhere?
+// The current route, and links that change it.
 
 import type { ComponentChildren } from "preact";
-import { kept } from "./observable.ts";
-import { path, place, type Place } from "./routes.ts";
+import { observable } from "./observable.ts";
+import { pathOf, routeOf, type Route } from "./routes.ts";
 
-export const here = kept<Place>(place(location.pathname));
+export const currentRoute = observable<Route>(routeOf(location.pathname));
 
-export function go(to: Place): void {
-  history.pushState(null, "", path(to));
-  moved();
+export function go(to: Route): void {
+  history.pushState(null, "", pathOf(to));
+  onMove();
   scrollTo(0, 0);
-  // What is read and typed next is the new page's.
+  // Keyboard and screen reader continue on the new page.
   document.getElementById("content")?.focus({ preventScroll: true });
 }
 
-function moved(): void {
-  here.set(place(location.pathname));
+function onMove(): void {
+  currentRoute.set(routeOf(location.pathname));
 }
 
-window.addEventListener("popstate", moved);
+window.addEventListener("popstate", onMove);
 
 interface LinkProps {
-  to: Place;
+  to: Route;
   class?: string;
   current?: boolean;
   label?: string;
   children: ComponentChildren;
 }
 
-/** A real link, so that a new tab works as everywhere; a plain click changes only what changes. */
+/** A real link, so that opening it in a new tab works. A plain click changes the route without loading the page. */
 export function Link({ to, children, current, label, ...rest }: LinkProps) {
   const follow = (event: MouseEvent): void => {
     if (event.button !== 0 || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
@@ -36,7 +36,7 @@ export function Link({ to, children, current, label, ...rest }: LinkProps) {
     go(to);
   };
   return (
-    <a href={path(to)} onClick={follow} aria-current={current ? "page" : undefined} aria-label={label} {...rest}>
+    <a href={pathOf(to)} onClick={follow} aria-current={current ? "page" : undefined} aria-label={label} {...rest}>
       {children}
     </a>
   );

@@ -1,14 +1,14 @@
-// How does a part of the page know that a value has changed?
+// A value that parts of the page watch.
 
 import { useEffect, useState } from "preact/hooks";
 
-export interface Kept<Value> {
+export interface Observable<Value> {
   get(): Value;
   set(next: Value): void;
-  watch(tell: () => void): () => void;
+  watch(onChange: () => void): () => void;
 }
 
-export function kept<Value>(first: Value): Kept<Value> {
+export function observable<Value>(first: Value): Observable<Value> {
   let value = first;
   const watchers = new Set<() => void>();
   return {
@@ -16,21 +16,21 @@ export function kept<Value>(first: Value): Kept<Value> {
     set(next) {
       if (Object.is(next, value)) return;
       value = next;
-      for (const tell of [...watchers]) tell();
+      for (const onChange of [...watchers]) onChange();
     },
-    watch(tell) {
-      watchers.add(tell);
-      return () => void watchers.delete(tell);
+    watch(onChange) {
+      watchers.add(onChange);
+      return () => void watchers.delete(onChange);
     },
   };
 }
 
-export function useKept<Value>(of: Kept<Value>): Value {
-  const [value, setValue] = useState(of.get());
+export function useObservable<Value>(source: Observable<Value>): Value {
+  const [value, setValue] = useState(source.get());
   useEffect(() => {
-    const look = (): void => setValue(() => of.get());
-    look();
-    return of.watch(look);
-  }, [of]);
+    const update = (): void => setValue(() => source.get());
+    update();
+    return source.watch(update);
+  }, [source]);
   return value;
 }

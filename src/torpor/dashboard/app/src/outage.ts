@@ -1,8 +1,8 @@
-// Which provider does a workspace wait for that cannot be reached?
+// Detect that a workspace waits for the runtime or the archive store.
 
 import type { Condition, Workspace } from "./api-types.ts";
 
-/** Reasons of the condition `policy.healthy`; a test compares them with the source of those. */
+/** Reasons of the condition `policy.healthy`; a test compares them with the Python source. */
 export const OUTAGES = ["ArchiveStoreOut", "RuntimeOut"];
 
 export function outage({ conditions }: Pick<Workspace, "conditions">): Condition | null {
@@ -10,7 +10,7 @@ export function outage({ conditions }: Pick<Workspace, "conditions">): Condition
   return healthy && OUTAGES.includes(healthy.reason) ? healthy : null;
 }
 
-export function outageWords(workspace: Pick<Workspace, "conditions">): string {
+export function outageText(workspace: Pick<Workspace, "conditions">): string {
   const message = outage(workspace)?.message;
-  return message ? `${message[0]?.toUpperCase()}${message.slice(1)}. It is tried again until there is an answer.` : "";
+  return message ? `${message[0]?.toUpperCase()}${message.slice(1)}. Torpor retries until it responds.` : "";
 }

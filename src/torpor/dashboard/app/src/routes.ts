@@ -1,6 +1,6 @@
-// Which page is at a path?
+// Map paths to pages and back.
 
-export type Place =
+export type Route =
   | { page: "workspaces" }
   | { page: "workspace"; name: string }
   | { page: "shell"; name: string }
@@ -8,9 +8,9 @@ export type Place =
   | { page: "system" }
   | { page: "users" }
   | { page: "account" }
-  | { page: "nowhere" };
+  | { page: "not-found" };
 
-const PLAIN: Record<string, Place> = {
+const FIXED: Record<string, Route> = {
   "/": { page: "workspaces" },
   "/workspaces": { page: "workspaces" },
   "/activity": { page: "activity" },
@@ -19,37 +19,37 @@ const PLAIN: Record<string, Place> = {
   "/account": { page: "account" },
 };
 
-export function place(path: string): Place {
+export function routeOf(path: string): Route {
   const trimmed = path.length > 1 ? path.replace(/\/$/, "") : path;
-  const plain = PLAIN[trimmed];
-  if (plain) return plain;
+  const fixed = FIXED[trimmed];
+  if (fixed) return fixed;
   const [, name, rest] = /^\/workspaces\/([^/]+)(\/shell)?$/.exec(trimmed) ?? [];
-  if (!name) return { page: "nowhere" };
+  if (!name) return { page: "not-found" };
   try {
     return { page: rest ? "shell" : "workspace", name: decodeURIComponent(name) };
   } catch {
-    return { page: "nowhere" };
+    return { page: "not-found" };
   }
 }
 
-export function path(to: Place): string {
+export function pathOf(to: Route): string {
   switch (to.page) {
     case "workspace":
       return `/workspaces/${encodeURIComponent(to.name)}`;
     case "shell":
       return `/workspaces/${encodeURIComponent(to.name)}/shell`;
     case "workspaces":
-    case "nowhere":
+    case "not-found":
       return "/";
     default:
       return `/${to.page}`;
   }
 }
 
-/** Where somebody wanted to go before they had to sign in: a path of this very origin, or null. */
-export function wanted(search: string, origin: string): string | null {
+/** The page to open after the sign-in: a path of this origin, or null. */
+export function nextPath(search: string, origin: string): string | null {
   const next = new URLSearchParams(search).get("next");
-  // Two slashes, or a backslash that browsers take for one, would lead to another host.
+  // Two slashes lead to another host; browsers read a backslash as a slash.
   if (!next || !next.startsWith("/") || /^\/[/\\]/.test(next) || /[\u0000-\u001f]/.test(next)) return null;
   try {
     return new URL(next, origin).origin === origin ? next : null;

@@ -1,123 +1,131 @@
-// Who is signed in, and what do they see, kept right while things happen?
+// The signed-in user and the live data of the page.
 
-import { ask, askForAll, Problem, whenSignedOut } from "./api-client.ts";
+import { ApiError, handleSignOut, request, requestAll } from "./api-client.ts";
+import type { ChangeEvent, Limits, Me, Workspace } from "./api-types.ts";
 import { type Connection, follow } from "./change-feed.ts";
-import { asked, gaveUp, listed, shown, tell, UNKNOWN, type House } from "./workspace-list.ts";
-import { kept } from "./observable.ts";
-import { wanted } from "./routes.ts";
-import type { Limits, Me, Told, Workspace } from "./api-types.ts";
+import { observable } from "./observable.ts";
+import { nextPath } from "./routes.ts";
+import { apply, listed, listFailed, listRequested, UNKNOWN, updated, type WorkspaceList } from "./workspace-list.ts";
 
-export type Signed = { state: "unknown" } | { state: "out"; why: string } | { state: "in"; me: Me };
+export type SignInState = { state: "unknown" } | { state: "out"; why: string } | { state: "in"; me: Me };
 
-export const signed = kept<Signed>({ state: "unknown" });
-export const connection = kept<Connection>("connecting");
-export const house = kept<House>(UNKNOWN);
-export const limits = kept<Limits | null>(null);
+export const signInState = observable<SignInState>({ state: "unknown" });
+export const connection = observable<Connection>("connecting");
+export const workspaceList = observable<WorkspaceList>(UNKNOWN);
+export const limits = observable<Limits | null>(null);
 
-let stop: () => void = () => {};
+const SESSION_ENDED = "Your session has ended. Sign in again.";
+const RETRY_MS = 1500;
+const LIST_RETRY_MS = 2000;
+const LIMITS_DELAY_MS = 150;
+
+let stopFeed: () => void = () => {};
 let listing: Promise<void> | null = null;
-let isListWanted = false;
+let isListRequested = false;
 let limitsTimer = 0;
-const LIMITS_AGAIN_MS = 150;
 
-/** Asks who is there; the first thing that the page does, and again after signing in. */
+const isSignedIn = (): boolean => signInState.get().state === "in";
+
+/** Request the current user: the first request of the page, repeated after a sign-in. */
 export async function begin(): Promise<void> {
   try {
-    const me = await ask<Me>("GET", "/me");
-    signed.set({ state: "in", me });
-    const next = wanted(location.search, location.origin);
+    const me = await request<Me>("GET", "/me");
+    signInState.set({ state: "in", me });
+    const next = nextPath(location.search, location.origin);
     if (next !== null) leaveFor(next);
-    else live();
+    else startFeed();
   } catch (error) {
-    if (error instanceof Problem && (error.status === 401 || error.status === 403)) out("");
+    if (error instanceof ApiError && (error.status === 401 || error.status === 403)) showSignIn("");
     else {
       connection.set("reconnecting");
-      setTimeout(() => void begin(), 1500);
+      setTimeout(() => void begin(), RETRY_MS);
     }
   }
 }
 
-// Where somebody came from may send them here again: then they stay.
-const RETURNED = "went to next at";
+const LEFT_AT = "left for next at";
+const LOOP_MS = 5000;
 
+/** Go to the requested page; a page that sends the user back within five seconds would cause a loop. */
 function leaveFor(next: string): void {
-  const before = Number(sessionStorage.getItem(RETURNED) ?? 0);
-  if (Date.now() - before < 5000) {
+  const before = Number(sessionStorage.getItem(LEFT_AT) ?? 0);
+  if (Date.now() - before < LOOP_MS) {
     history.replaceState(null, "", "/");
-    live();
+    startFeed();
     return;
   }
-  sessionStorage.setItem(RETURNED, String(Date.now()));
+  sessionStorage.setItem(LEFT_AT, String(Date.now()));
   location.assign(next);
 }
 
-function live(): void {
-  stop();
+function startFeed(): void {
+  stopFeed();
   const end = follow({
-    told: heard,
-    begun: () => void list(),
-    connection(now) {
-      if (now === "signed-out") out("Your session has ended. Sign in again.");
+    onEvent,
+    onOpen: () => void readList(),
+    onConnection(now) {
+      if (now === "signed-out") showSignIn(SESSION_ENDED);
       else connection.set(now);
     },
   });
-  stop = () => {
+  stopFeed = () => {
     end();
-    stop = () => {};
+    stopFeed = () => {};
   };
 }
 
-export function out(why: string): void {
-  stop();
-  house.set(UNKNOWN);
+/** Show the sign-in page with this message. */
+export function showSignIn(why: string): void {
+  stopFeed();
+  workspaceList.set(UNKNOWN);
   limits.set(null);
-  if (signed.get().state !== "out") signed.set({ state: "out", why });
+  if (signInState.get().state !== "out") signInState.set({ state: "out", why });
 }
 
-whenSignedOut(() => {
-  if (signed.get().state === "in") out("Your session has ended. Sign in again.");
+handleSignOut(() => {
+  if (isSignedIn()) showSignIn(SESSION_ENDED);
 });
 
 export async function signIn(username: string, password: string): Promise<void> {
-  await ask("POST", "/login", { username, password });
+  await request("POST", "/login", { username, password });
   await begin();
 }
 
 export async function signOut(): Promise<void> {
-  await ask("POST", "/logout");
+  await request("POST", "/logout");
   history.replaceState(null, "", "/");
-  out("");
+  showSignIn("");
 }
 
-function heard(told: Told): void {
-  if (told.event === "reset") void list();
-  if (!told.workspace) return;
-  house.set(tell(house.get(), told));
-  askLimitsSoon();
+function onEvent(event: ChangeEvent): void {
+  if (event.event === "reset") void readList();
+  if (!event.workspace) return;
+  workspaceList.set(apply(workspaceList.get(), event));
+  requestLimitsSoon();
 }
 
-/** What an answer to something that was done here says, without waiting for the stream. */
+/** Show the workspace that a response contains, before its event arrives. */
 export function show(workspace: Workspace): void {
-  house.set(shown(house.get(), workspace));
-  askLimitsSoon();
+  workspaceList.set(updated(workspaceList.get(), workspace));
+  requestLimitsSoon();
 }
 
-/** Reads the list anew; several who ask at once share one reading, and one more follows for those who came too late. */
-export function list(): Promise<void> {
-  isListWanted = true;
+/** Read the list. Concurrent calls share one request; calls during a request cause exactly one more. */
+export function readList(): Promise<void> {
+  isListRequested = true;
   listing ??= (async () => {
     try {
-      while (isListWanted && signed.get().state === "in") {
-        isListWanted = false;
-        house.set(asked(house.get()));
-        const items = await askForAll<Workspace>("/workspaces?limit=500");
-        if (signed.get().state === "in") house.set(listed(house.get(), items));
+      while (isListRequested && isSignedIn()) {
+        isListRequested = false;
+        workspaceList.set(listRequested(workspaceList.get()));
+        const items = await requestAll<Workspace>("/workspaces?limit=500");
+        if (isSignedIn()) workspaceList.set(listed(workspaceList.get(), items));
       }
-      askLimitsSoon();
+      requestLimitsSoon();
     } catch {
-      house.set(gaveUp(house.get()));
-      // The stream is broken as well, then, or soon will be: it asks again when it is back.
-      setTimeout(() => signed.get().state === "in" && house.get().workspaces === null && void list(), 2000);
+      workspaceList.set(listFailed(workspaceList.get()));
+      // The event stream usually breaks too, and reads the list when it is open again.
+      setTimeout(() => isSignedIn() && workspaceList.get().workspaces === null && void readList(), LIST_RETRY_MS);
     } finally {
       listing = null;
     }
@@ -125,15 +133,15 @@ export function list(): Promise<void> {
   return listing;
 }
 
-/** Once for all that happens within a moment; a house that is never quiet is asked about all the same. */
-export function askLimitsSoon(): void {
+/** One request for all changes within LIMITS_DELAY_MS; a later change does not postpone it. */
+export function requestLimitsSoon(): void {
   limitsTimer ||= window.setTimeout(async () => {
     limitsTimer = 0;
-    if (signed.get().state !== "in") return;
+    if (!isSignedIn()) return;
     try {
-      limits.set(await ask<Limits>("GET", "/limits"));
+      limits.set(await request<Limits>("GET", "/limits"));
     } catch {
-      // A number in a corner is worth no message.
+      // The old number stays on the page.
     }
-  }, limits.get() === null ? 0 : LIMITS_AGAIN_MS);
+  }, limits.get() === null ? 0 : LIMITS_DELAY_MS);
 }

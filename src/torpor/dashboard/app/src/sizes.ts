@@ -1,4 +1,4 @@
-// How is a number of bytes told to a person?
+// Format a number of bytes.
 
 const UNITS = ["B", "KiB", "MiB", "GiB", "TiB"];
 

@@ -1,13 +1,13 @@
-// How deep did a workspace sleep, and when? A step chart, as sleep laboratories draw it.
+// The data of the chart that shows the status of a workspace over time.
 
 import type { Operation, OperationKind, Outcome, Phase } from "./api-types.ts";
 
-export type Depth = "RUNNING" | "STANDBY" | "ARCHIVED" | "NOTHING";
+export type Level = "RUNNING" | "STANDBY" | "ARCHIVED" | "NOTHING";
 
-export const DEPTHS: readonly Depth[] = ["RUNNING", "STANDBY", "ARCHIVED", "NOTHING"];
+export const LEVELS: readonly Level[] = ["RUNNING", "STANDBY", "ARCHIVED", "NOTHING"];
 
-/** What each operation leads from and to when it succeeds. */
-export const LEADS: Record<OperationKind, [from: Depth, to: Depth]> = {
+/** The level before each operation and after its success. */
+export const LEADS: Record<OperationKind, [from: Level, to: Level]> = {
   PROVISIONING: ["NOTHING", "STANDBY"],
   RESTORING: ["ARCHIVED", "STANDBY"],
   ACCEPTING: ["STANDBY", "STANDBY"],
@@ -18,43 +18,43 @@ export const LEADS: Record<OperationKind, [from: Depth, to: Depth]> = {
   DELETING: ["ARCHIVED", "NOTHING"],
 };
 
-const DEPTH_OF: Partial<Record<Phase, Depth>> = {
+const LEVEL_OF: Partial<Record<Phase, Level>> = {
   RUNNING: "RUNNING",
   STANDBY: "STANDBY",
   ARCHIVED: "ARCHIVED",
   PENDING: "NOTHING",
 };
 
-/** At one depth for a while, or on the way to another. All instants in milliseconds. */
-export interface Stretch {
+/** A time at one level, or an operation between two levels. All times in milliseconds. */
+export interface Segment {
   from: number;
   to: number;
-  depth: Depth;
-  /** Set while an operation is at work; then `depth` is where it leads. */
+  level: Level;
+  /** The operation in progress, if any; then `level` is the level that it leads to. */
   operation: Operation | null;
 }
 
-/** The stretches between two instants, without holes. `operations` in any order; `phase` is what it is in now. */
-export function stretches(operations: readonly Operation[], phase: Phase, begin: number, now: number): Stretch[] {
+/** The segments between two times, without gaps. `operations` has any order; `phase` is the current phase. */
+export function segments(operations: readonly Operation[], phase: Phase, begin: number, now: number): Segment[] {
   const ordered = [...operations].sort((a, b) => Date.parse(a.started_at) - Date.parse(b.started_at));
   const first = ordered[0];
-  let depth: Depth = first ? LEADS[first.kind][0] : (DEPTH_OF[phase] ?? "NOTHING");
+  let level: Level = first ? LEADS[first.kind][0] : (LEVEL_OF[phase] ?? "NOTHING");
   let at = Math.min(begin, first ? Date.parse(first.started_at) : begin);
-  const found: Stretch[] = [];
-  const add = (to: number, of: Depth, operation: Operation | null): void => {
-    if (to > at) found.push({ from: at, to, depth: of, operation });
+  const found: Segment[] = [];
+  const add = (to: number, of: Level, operation: Operation | null): void => {
+    if (to > at) found.push({ from: at, to, level: of, operation });
     at = Math.max(at, to);
   };
   for (const operation of ordered) {
     const [from, to] = LEADS[operation.kind];
-    add(Date.parse(operation.started_at), depth, null);
-    // Something outside may have changed it meanwhile: a restart, or whoever pulled a plug.
-    if (operation.kind !== "DELETING") depth = from;
-    add(operation.ended_at ? Date.parse(operation.ended_at) : now, reaches(operation.outcome) ? to : depth, operation);
-    if (operation.outcome === "DONE") depth = to;
+    add(Date.parse(operation.started_at), level, null);
+    // The level may have changed without an operation, for example by a restart of the machine.
+    if (operation.kind !== "DELETING") level = from;
+    add(operation.ended_at ? Date.parse(operation.ended_at) : now, reaches(operation.outcome) ? to : level, operation);
+    if (operation.outcome === "DONE") level = to;
   }
   const isResting = ordered.at(-1)?.ended_at !== null;
-  add(now, (isResting && DEPTH_OF[phase]) || depth, null);
+  add(now, (isResting && LEVEL_OF[phase]) || level, null);
   return found
     .filter((stretch) => stretch.to > begin)
     .map((stretch) => (stretch.from < begin ? { ...stretch, from: begin } : stretch));
@@ -68,14 +68,14 @@ export const SPANS_S = [600, 3600, 6 * 3600, 86_400, 7 * 86_400, 30 * 86_400] as
 
 const SHORTEST_S = 10;
 
-/** How many seconds back the last few operations are seen, and a little before them. */
+/** The number of seconds that includes the last operations and a short time before them. */
 export function recent(operations: readonly Operation[], now: number, atLeast = 12): number {
   const starts = operations.map((one) => Date.parse(one.started_at)).sort((a, b) => b - a);
   const oldest = starts[Math.min(atLeast, starts.length) - 1];
   return oldest === undefined ? SHORTEST_S : Math.max(SHORTEST_S, ((now - oldest) / 1000) * 1.03);
 }
 
-/** How long a bar is for a duration, from 0 to 1: each doubling is as far as the one before, so that seconds show beside minutes. */
+/** The length of a bar for a duration, from 0 to 1. The scale is logarithmic, so that seconds are visible beside minutes. */
 export function barLength(seconds: number, longest: number): number {
   return Math.min(1, Math.log2(1 + seconds * 4) / Math.log2(1 + Math.max(longest, 1) * 4));
 }

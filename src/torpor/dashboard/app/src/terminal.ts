@@ -1,7 +1,7 @@
-// How do a terminal on the page and a shell in a workspace speak with each other?
+// Connect a terminal on the page with a shell in a workspace.
 //
-// A WebSocket: binary frames are the terminal's bytes, text frames are JSON (`resize` from here, `exit` and `sleeping_soon` from
-// there).
+// Over a WebSocket: binary frames are the bytes of the terminal, text frames are JSON (the page sends `resize`, the server sends
+// `exit` and `sleeping_soon`).
 
 import { FitAddon } from "@xterm/addon-fit";
 import { Terminal, type ITheme } from "@xterm/xterm";
@@ -35,7 +35,7 @@ const DARK: ITheme = {
   brightWhite: "#f4f5f9",
 };
 
-/** Opens a shell on this element; the function that is returned closes it. `onEnd` is told why it ended. */
+/** Open a shell in this element. The returned function closes it; `onEnd` gets the reason when it ends by itself. */
 export function open(screen: HTMLElement, workspace: string, onEnd: (why: string) => void): () => void {
   const terminal = new Terminal({
     cursorBlink: !matchMedia("(prefers-reduced-motion: reduce)").matches,
@@ -60,7 +60,7 @@ export function open(screen: HTMLElement, workspace: string, onEnd: (why: string
   const encoder = new TextEncoder();
   let isOpen = false;
   let isClosed = false;
-  let said = "";
+  let ending = "";
 
   const send = (bytes: Uint8Array<ArrayBuffer> | string): void => {
     if (socket.readyState === WebSocket.OPEN) socket.send(bytes);
@@ -74,20 +74,20 @@ export function open(screen: HTMLElement, workspace: string, onEnd: (why: string
       terminal.write(new Uint8Array(data));
       return;
     }
-    const told = JSON.parse(data) as { exit?: number; sleeping_soon?: string };
-    if (told.exit !== undefined) said = `The shell ended with ${told.exit}.`;
-    // Where a program has the whole screen, the banner above it says the same.
-    else if (told.sleeping_soon && terminal.buffer.active.type === "normal")
-      terminal.write(`\r\n[torpor] ${sleepLine(told.sleeping_soon, Date.now())}\r\n`);
+    const message = JSON.parse(data) as { exit?: number; sleeping_soon?: string };
+    if (message.exit !== undefined) ending = `The shell exited with code ${message.exit}.`;
+    // A full-screen program would be overwritten; the banner shows the same text.
+    else if (message.sleeping_soon && terminal.buffer.active.type === "normal")
+      terminal.write(`\r\n[torpor] ${sleepLine(message.sleeping_soon, Date.now())}\r\n`);
   };
   socket.onclose = ({ reason }) => {
     if (isClosed) return;
     terminal.options.disableStdin = true;
     terminal.options.cursorBlink = false;
-    onEnd(said || reason || (isOpen ? "The connection broke." : "It could not be opened: it may just be falling asleep."));
+    onEnd(ending || reason || (isOpen ? "The connection was lost." : "The shell could not be opened. The workspace may be stopping."));
   };
 
-  // Everything else that is pressed belongs to the shell, Tab as well; this leads out of it.
+  // The shell gets every key, including Tab. Alt+F1 moves the focus out of it.
   terminal.attachCustomKeyEventHandler((event) => {
     if (!event.altKey || event.key !== "F1") return true;
     event.preventDefault();

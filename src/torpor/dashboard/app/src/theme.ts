@@ -1,13 +1,13 @@
-// Light, dark, or as the system has it?
+// The colour theme: light, dark or the system's.
 
-import { kept } from "./observable.ts";
+import { observable } from "./observable.ts";
 
 export type Theme = "system" | "light" | "dark";
 
 const THEMES: readonly Theme[] = ["system", "light", "dark"];
 const stored = localStorage.getItem("theme");
 
-export const theme = kept<Theme>(stored === "light" || stored === "dark" ? stored : "system");
+export const theme = observable<Theme>(stored === "light" || stored === "dark" ? stored : "system");
 
 export function nextTheme(): void {
   const next = THEMES[(THEMES.indexOf(theme.get()) + 1) % THEMES.length] ?? "system";

@@ -1,4 +1,4 @@
-// How is a time told to a person?
+// Format and parse times and durations.
 
 const UNITS: [seconds: number, letter: string][] = [
   [86_400, "d"],
@@ -23,7 +23,7 @@ export function duration(seconds: number): string {
   return parts.join(" ") || "0 s";
 }
 
-/** The coarsest unit only: what stands on a button or in a field that was typed in. */
+/** In the largest unit that divides it, for fields that you edit. */
 export function ttl(seconds: number): string {
   for (const [size, letter] of UNITS) if (seconds >= size && seconds % size === 0) return `${seconds / size} ${letter}`;
   return duration(seconds);
@@ -31,7 +31,7 @@ export function ttl(seconds: number): string {
 
 const LETTERS: Record<string, number> = { s: 1, sec: 1, m: 60, min: 60, h: 3600, d: 86_400, w: 604_800 };
 
-/** Seconds of what a person typed: 90, 90s, 5 min, 1.5h, 2 d, 1 h 30 min; null for anything else. */
+/** The seconds of 90, 90s, 5 min, 1.5h, 2 d or 1 h 30 min; null for any other text. */
 export function parseDuration(text: string): number | null {
   const trimmed = text.trim().toLowerCase();
   if (/^\d+$/.test(trimmed)) return Number(trimmed);
@@ -52,19 +52,19 @@ export function ago(at: string, now: number): string {
   return `${coarse(seconds)} ago`;
 }
 
-/** in 40 s, in 3 min; "now" for what has passed. */
+/** in 40 s, in 3 min; "now" for a time in the past. */
 export function ahead(at: string, now: number): string {
   const seconds = (Date.parse(at) - now) / 1000;
   return seconds <= 0 ? "now" : `in ${coarse(seconds)}`;
 }
 
-/** What is left until then as on a clock: 4:59. */
+/** The remaining time as on a clock: 4:59. */
 export function countdown(at: string, now: number): string {
   const seconds = Math.max(0, Math.ceil((Date.parse(at) - now) / 1000));
   return `${Math.floor(seconds / 60)}:${String(seconds % 60).padStart(2, "0")}`;
 }
 
-/** 14:05:00, as it is written here. */
+/** 14:05:00, in the format of the browser's locale. */
 export function clock(at: string): string {
   return CLOCK.format(new Date(at));
 }
@@ -79,7 +79,7 @@ const WHEN = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle
 const CLOCK = new Intl.DateTimeFormat(undefined, { timeStyle: "medium" });
 const ISO = /\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)/g;
 
-/** A text of the API with its instants as they are here; those of today without the day. */
+/** Replace the ISO 8601 times in a text by local times; times of today have no date. */
 export function local(text: string, now: number): string {
   const today = new Date(now).toDateString();
   return text.replace(ISO, (at) => {

@@ -1,4 +1,4 @@
-// Which browser is it that says this of itself?
+// Name the browser and system of a User-Agent header.
 
 const BROWSERS: [RegExp, string][] = [
   [/Edg\//, "Edge"],
@@ -7,7 +7,7 @@ const BROWSERS: [RegExp, string][] = [
   [/Chrom(e|ium)\//, "Chrome"],
   [/Safari\//, "Safari"],
   [/^curl\//, "curl"],
-  [/python/i, "a Python program"],
+  [/python/i, "Python"],
 ];
 const SYSTEMS: [RegExp, string][] = [
   [/iPhone/, "iPhone"],

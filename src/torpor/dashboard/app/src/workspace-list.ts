@@ -1,44 +1,44 @@
-// Which workspaces are there, as far as was told?
+// The workspaces that this user sees, kept up to date from lists and events.
 //
-// A value and what is told: `tell(house, told)` gives the next value. The list may have been read while events were on their
-// way, so an event is only ever the state of one workspace, never a step from another.
+// Functions on a value: `apply(list, event)` returns the next value. A list may be read while events arrive, so an event
+// carries the whole state of one workspace and never a difference.
 
-import type { Told, Workspace } from "./api-types.ts";
+import type { ChangeEvent, Workspace } from "./api-types.ts";
 
-export interface House {
-  /** By id; null until the first list came. */
+export interface WorkspaceList {
+  /** By id; null until the first list is read. */
   workspaces: ReadonlyMap<string, Workspace> | null;
-  /** What was told while a list was on its way; null: none is. */
+  /** Workspaces that changed while a list is being read; null when no list is being read. */
   early: readonly Workspace[] | null;
 }
 
-export const UNKNOWN: House = { workspaces: null, early: null };
+export const UNKNOWN: WorkspaceList = { workspaces: null, early: null };
 
-/** The whole list was read; what was told since it was asked for counts more. */
-export function listed(house: House, items: readonly Workspace[]): House {
+/** The list was read. Changes that arrived since it was requested are newer. */
+export function listed(list: WorkspaceList, items: readonly Workspace[]): WorkspaceList {
   const workspaces = new Map(items.map((item) => [item.id, item]));
-  for (const one of house.early ?? []) put(workspaces, one);
+  for (const one of list.early ?? []) put(workspaces, one);
   return { workspaces, early: null };
 }
 
-/** A list was asked for: from now on what is told is kept for when it comes. */
-export function asked(house: House): House {
-  return { ...house, early: [] };
+/** A list was requested. Changes are collected until it arrives. */
+export function listRequested(list: WorkspaceList): WorkspaceList {
+  return { ...list, early: [] };
 }
 
-/** The list did not come. */
-export function gaveUp(house: House): House {
-  return { ...house, early: null };
+/** The request for the list failed. */
+export function listFailed(list: WorkspaceList): WorkspaceList {
+  return { ...list, early: null };
 }
 
-export function tell(house: House, told: Told): House {
-  return told.workspace ? shown(house, told.workspace) : house;
+export function apply(list: WorkspaceList, event: ChangeEvent): WorkspaceList {
+  return event.workspace ? updated(list, event.workspace) : list;
 }
 
-export function shown(house: House, workspace: Workspace): House {
-  const early = house.early && [...house.early, workspace];
-  if (house.workspaces === null) return { ...house, early };
-  const workspaces = new Map(house.workspaces);
+export function updated(list: WorkspaceList, workspace: Workspace): WorkspaceList {
+  const early = list.early && [...list.early, workspace];
+  if (list.workspaces === null) return { ...list, early };
+  const workspaces = new Map(list.workspaces);
   put(workspaces, workspace);
   return { workspaces, early };
 }
@@ -48,12 +48,12 @@ function put(workspaces: Map<string, Workspace>, workspace: Workspace): void {
   else workspaces.set(workspace.id, workspace);
 }
 
-/** By name: a list in which nothing jumps. */
-export function inOrder(house: House): Workspace[] {
-  return [...(house.workspaces?.values() ?? [])].sort((a, b) => (a.name < b.name ? -1 : a.name > b.name ? 1 : 0));
+/** Sorted by name, so that rows do not move when a status changes. */
+export function sortedByName(list: WorkspaceList): Workspace[] {
+  return [...(list.workspaces?.values() ?? [])].sort((a, b) => (a.name < b.name ? -1 : a.name > b.name ? 1 : 0));
 }
 
-export function named(house: House, name: string): Workspace | null {
-  for (const one of house.workspaces?.values() ?? []) if (one.name === name || one.id === name) return one;
+export function findByName(list: WorkspaceList, name: string): Workspace | null {
+  for (const one of list.workspaces?.values() ?? []) if (one.name === name || one.id === name) return one;
   return null;
 }

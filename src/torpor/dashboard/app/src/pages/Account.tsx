@@ -1,14 +1,14 @@
-// Who am I here, where am I signed in, and which programs act for me?
+// The account of the signed-in user: sessions, API tokens and password.
 
 import { useState } from "preact/hooks";
-import { ask } from "../api-client.ts";
+import { request } from "../api-client.ts";
 import { browser } from "../user-agent.ts";
-import { useAsked, useDoing, useNow, useTitle } from "../hooks.ts";
-import { out } from "../session.ts";
-import { Badge, Button, Card, Choice, Copyable, TextField, Waiting, When, Wrong } from "../parts/controls.tsx";
+import { useRequest, usePendingAction, useNow, useTitle } from "../hooks.ts";
+import { showSignIn } from "../session.ts";
+import { Badge, Button, Card, Choice, Copyable, TextField, Placeholder, When, ErrorMessage } from "../parts/controls.tsx";
 import { Dialog } from "../parts/Dialog.tsx";
 import type { Me, Scope, Session, Token } from "../api-types.ts";
-import { SCOPE_SAYS } from "../labels.ts";
+import { SCOPE_LABEL } from "../labels.ts";
 
 export function Account({ me }: { me: Me }) {
   useTitle("Account");
@@ -19,7 +19,7 @@ export function Account({ me }: { me: Me }) {
       <header class="page-head">
         <div>
           <h1>{me.username}</h1>
-          <p class="room">{me.is_admin ? "Administrator" : "Member"}</p>
+          <p class="subtitle">{me.is_admin ? "Administrator" : "User"}</p>
         </div>
       </header>
       <Sessions key={`sessions ${changes}`} now={now} />
@@ -30,30 +30,38 @@ export function Account({ me }: { me: Me }) {
 }
 
 function Sessions({ now }: { now: number }) {
-  const { said, wrong, again } = useAsked<{ items: Session[] }>("/sessions");
-  const doing = useDoing();
+  const { data, error, reload } = useRequest<{ items: Session[] }>("/sessions");
+  const pending = usePendingAction();
   const end = (one: Session) =>
-    doing.run(one.id, async () => {
-      await ask("DELETE", `/sessions/${one.id}`);
-      if (one.is_current) out("");
-      else again();
+    pending.run(one.id, async () => {
+      await request("DELETE", `/sessions/${one.id}`);
+      if (one.is_current) showSignIn("");
+      else reload();
     });
   return (
-    <Card title="Signed in at">
-      {!said && (wrong ? <p class="dim">{wrong}</p> : <Waiting lines={2} />)}
+    <Card title="Sessions">
+      {!data && (error ? <p class="dim">{error}</p> : <Placeholder lines={2} />)}
       <ul class="lines">
-        {said?.items.map((one) => (
+        {data?.items.map((one) => (
           <li key={one.id}>
             <span>
-              {browser(one.user_agent)} {one.is_current && <Badge kind="good">this one</Badge>}
+              {browser(one.user_agent)} {one.is_current && <Badge kind="good">this session</Badge>}
               <small class="block">
-                {one.came_from || "unknown address"}, since <When at={one.created_at} now={now} />
+                {one.came_from || "unknown address"}, started <When at={one.created_at} now={now} />
               </small>
             </span>
-            <span class="dim">{one.last_used_at ? <When at={one.last_used_at} now={now} /> : "not used since"}</span>
+            <span class="dim">
+              {one.last_used_at ? (
+                <>
+                  used <When at={one.last_used_at} now={now} />
+                </>
+              ) : (
+                "not used yet"
+              )}
+            </span>
             <Button
-              busy={doing.busy === one.id}
-              label={one.is_current ? "Sign out here" : `End the session of ${browser(one.user_agent)}`}
+              busy={pending.busy === one.id}
+              label={one.is_current ? "Sign out of this session" : `End the session in ${browser(one.user_agent)}`}
               onClick={() => void end(one)}
             >
               {one.is_current ? "Sign out" : "End"}
@@ -61,61 +69,71 @@ function Sessions({ now }: { now: number }) {
           </li>
         ))}
       </ul>
-      <Wrong onClose={doing.clear}>{doing.wrong}</Wrong>
+      <ErrorMessage onClose={pending.clear}>{pending.error}</ErrorMessage>
     </Card>
   );
 }
 
 function Tokens({ me, now }: { me: Me; now: number }) {
-  const { said, wrong, again } = useAsked<{ items: Token[] }>("/tokens");
+  const { data, error, reload } = useRequest<{ items: Token[] }>("/tokens");
   const [making, setMaking] = useState(false);
   const [made, setMade] = useState<(Token & { token: string }) | null>(null);
-  const doing = useDoing();
+  const pending = usePendingAction();
   const revoke = (one: Token) =>
-    doing.run(one.id, async () => {
-      await ask("DELETE", `/tokens/${one.id}`);
-      again();
+    pending.run(one.id, async () => {
+      await request("DELETE", `/tokens/${one.id}`);
+      reload();
     });
   return (
     <Card
-      title="Tokens"
+      title="API tokens"
       aside={
         <Button weight="quiet" icon="plus" onClick={() => setMaking(true)}>
-          New token
+          New API token
         </Button>
       }
     >
-      {!said && (wrong ? <p class="dim">{wrong}</p> : <Waiting lines={2} />)}
-      {said?.items.length === 0 && (
-        <p class="dim">None. A token lets a program act for you, for what you choose and no longer than you say.</p>
+      {!data && (error ? <p class="dim">{error}</p> : <Placeholder lines={2} />)}
+      {data?.items.length === 0 && (
+        <p class="dim">You have no API tokens. A program uses an API token to act as you, within the scopes and the time that you choose.</p>
       )}
       <ul class="lines">
-        {said?.items.map((one) => (
+        {data?.items.map((one) => (
           <li key={one.id}>
             <span>
-              {one.label}{" "}
-              {one.scopes.map((scope) => (
-                <Badge key={scope}>{scope}</Badge>
-              ))}
+              {one.label}
+              <span class="badges">
+                {one.scopes.map((scope) => (
+                  <Badge key={scope}>{scope}</Badge>
+                ))}
+              </span>
               <small class="block">
-                made <When at={one.created_at} now={now} />,{" "}
+                created <When at={one.created_at} now={now} />,{" "}
                 {one.expires_at ? (
                   <>
-                    ends <When at={one.expires_at} now={now} future />
+                    expires <When at={one.expires_at} now={now} future />
                   </>
                 ) : (
-                  "lives until it is revoked"
+                  "does not expire"
                 )}
               </small>
             </span>
-            <span class="dim">{one.last_used_at ? <When at={one.last_used_at} now={now} /> : "never used"}</span>
-            <Button busy={doing.busy === one.id} label={`Revoke ${one.label}`} onClick={() => void revoke(one)}>
+            <span class="dim">
+              {one.last_used_at ? (
+                <>
+                  used <When at={one.last_used_at} now={now} />
+                </>
+              ) : (
+                "not used yet"
+              )}
+            </span>
+            <Button busy={pending.busy === one.id} label={`Revoke ${one.label}`} onClick={() => void revoke(one)}>
               Revoke
             </Button>
           </li>
         ))}
       </ul>
-      <Wrong onClose={doing.clear}>{doing.wrong}</Wrong>
+      <ErrorMessage onClose={pending.clear}>{pending.error}</ErrorMessage>
       {making && (
         <NewToken
           me={me}
@@ -123,16 +141,16 @@ function Tokens({ me, now }: { me: Me; now: number }) {
           onMade={(one) => {
             setMaking(false);
             setMade(one);
-            again();
+            reload();
           }}
         />
       )}
       {made && (
-        <Dialog title={`The token ${made.label}`} cancel="I have kept it" onClose={() => setMade(null)}>
-          <p>This is the only time it is shown. Whoever has it can act for you.</p>
-          <Copyable text={made.token} label="the token" secret />
+        <Dialog title={`API token “${made.label}”`} cancel="Done" onClose={() => setMade(null)}>
+          <p>Copy the token now. It is not shown again. A program that has it can act as you.</p>
+          <Copyable text={made.token} label="the API token" secret />
           <p class="dim">
-            Use it as <code>Authorization: Bearer …</code>, or as <code>TORPOR_TOKEN</code> of the command line.
+            Send it as <code>Authorization: Bearer …</code>, or set it as <code>TORPOR_TOKEN</code> for the command line.
           </p>
         </Dialog>
       )}
@@ -140,12 +158,12 @@ function Tokens({ me, now }: { me: Me; now: number }) {
   );
 }
 
-const LIVES = [
+const LIFETIMES = [
   ["86400", "1 day"],
   ["604800", "7 days"],
   ["2592000", "30 days"],
-  ["31536000", "a year"],
-  ["", "until it is revoked"],
+  ["31536000", "1 year"],
+  ["", "never"],
 ] as const;
 
 interface NewTokenProps {
@@ -157,29 +175,29 @@ interface NewTokenProps {
 function NewToken({ me, onClose, onMade }: NewTokenProps) {
   const [label, setLabel] = useState("");
   const [scopes, setScopes] = useState<ReadonlySet<Scope>>(new Set<Scope>(["read", "use"]));
-  const [lives, setLives] = useState<string>("2592000");
-  const doing = useDoing();
+  const [lifetime, setLifetime] = useState<string>("2592000");
+  const pending = usePendingAction();
   const make = (): Promise<boolean> =>
-    doing.run("make", async () => {
-      onMade(await ask("POST", "/tokens", { label, scopes: [...scopes], expires_in: lives ? Number(lives) : null }));
+    pending.run("make", async () => {
+      onMade(await request("POST", "/tokens", { label, scopes: [...scopes], expires_in: lifetime ? Number(lifetime) : null }));
     });
   const toggle = (scope: Scope): void => {
     const next = new Set(scopes);
     if (!next.delete(scope)) next.add(scope);
     setScopes(next);
   };
-  const offered = (Object.keys(SCOPE_SAYS) as Scope[]).filter((scope) => scope !== "admin" || me.is_admin);
+  const offered = (Object.keys(SCOPE_LABEL) as Scope[]).filter((scope) => scope !== "admin" || me.is_admin);
   return (
     <Dialog
-      title="New token"
-      confirm="Make it"
-      busy={doing.busy !== ""}
-      wrong={doing.wrong}
+      title="New API token"
+      confirm="Create"
+      busy={pending.busy !== ""}
+      error={pending.error}
       onConfirm={() => void make()}
       onClose={onClose}
     >
       <TextField
-        label="What it is for"
+        label="Label"
         value={label}
         onValue={setLabel}
         required
@@ -188,17 +206,17 @@ function NewToken({ me, onClose, onMade }: NewTokenProps) {
         placeholder="nightly build"
       />
       <fieldset>
-        <legend>It may</legend>
+        <legend>Scopes</legend>
         {offered.map((scope) => (
           <label class="check" key={scope}>
             <input type="checkbox" checked={scopes.has(scope)} onChange={() => toggle(scope)} />
             <span>
-              <strong>{scope}</strong> <small>{SCOPE_SAYS[scope]}</small>
+              <strong>{scope}</strong> <small>{SCOPE_LABEL[scope]}</small>
             </span>
           </label>
         ))}
       </fieldset>
-      <Choice label="It lives" value={lives} onValue={setLives} options={LIVES} />
+      <Choice label="Expires after" value={lifetime} onValue={setLifetime} options={LIFETIMES} />
     </Dialog>
   );
 }
@@ -208,16 +226,16 @@ function Password({ me, onChanged }: { me: Me; onChanged: () => void }) {
   const [next, setNext] = useState("");
   const [endsTokens, setEndsTokens] = useState(false);
   const [done, setDone] = useState("");
-  const doing = useDoing();
+  const pending = usePendingAction();
   const change = async (event: Event): Promise<void> => {
     event.preventDefault();
     setDone("");
     const wanted = { new: next, end_tokens: endsTokens, ...(me.has_password && { old }) };
-    if (await doing.run("password", () => ask("POST", "/me/password", wanted))) {
+    if (await pending.run("password", () => request("POST", "/me/password", wanted))) {
       setOld("");
       setNext("");
       setEndsTokens(false);
-      setDone(`Changed. Everywhere else you are signed out${endsTokens ? ", and no token of yours is good any more" : ""}.`);
+      setDone(`Password changed. Your other sessions have ended${endsTokens ? ", and your API tokens are revoked" : ""}.`);
       onChanged();
     }
   };
@@ -243,17 +261,17 @@ function Password({ me, onChanged }: { me: Me; onChanged: () => void }) {
           onValue={setNext}
           required
           autocomplete="new-password"
-          hint="Your other sessions end with the change."
+          hint="Your other sessions end when you change the password."
         />
         <label class="check">
           <input type="checkbox" checked={endsTokens} onChange={(event) => setEndsTokens(event.currentTarget.checked)} />
           <span>
-            End my tokens as well <small>somebody who knew the password may have made one</small>
+            Revoke my API tokens <small>recommended if another person knew your password</small>
           </span>
         </label>
         <div class="actions">
-          <Button type="submit" weight="strong" busy={doing.busy !== ""}>
-            {me.has_password ? "Change the password" : "Set a password"}
+          <Button type="submit" weight="strong" busy={pending.busy !== ""}>
+            {me.has_password ? "Change password" : "Set password"}
           </Button>
         </div>
       </form>
@@ -262,7 +280,7 @@ function Password({ me, onChanged }: { me: Me; onChanged: () => void }) {
           {done}
         </p>
       )}
-      <Wrong onClose={doing.clear}>{doing.wrong}</Wrong>
+      <ErrorMessage onClose={pending.clear}>{pending.error}</ErrorMessage>
     </Card>
   );
 }

@@ -1,26 +1,26 @@
-// Who did what, when, and from where?
+// The audit log.
 
 import { useEffect, useRef, useState } from "preact/hooks";
-import { ask } from "../api-client.ts";
+import { request } from "../api-client.ts";
 import { browser } from "../user-agent.ts";
-import { useNow, useTitle, words } from "../hooks.ts";
+import { useNow, useTitle, errorMessage } from "../hooks.ts";
 import { Link } from "../navigation.tsx";
-import { Badge, Button, Waiting, When, Wrong } from "../parts/controls.tsx";
-import type { AuditEntry, Me, Page } from "../api-types.ts";
-import { DEED_SAYS } from "../labels.ts";
+import { Badge, Button, Placeholder, When, ErrorMessage } from "../parts/controls.tsx";
+import type { AuditEntry, Me, Page, Wish } from "../api-types.ts";
+import { AUDIT_LABEL, WISH_LABEL } from "../labels.ts";
 
 export function Activity({ me }: { me: Me }) {
   useTitle("Activity");
   const now = useNow();
   const [busy, setBusy] = useState(false);
-  const [wrong, setWrong] = useState("");
+  const [error, setError] = useState("");
   const [items, setItems] = useState<AuditEntry[] | null>(null);
   const [cursor, setCursor] = useState<string | null>(null);
   const [username, setUsername] = useState("");
   const [workspace, setWorkspace] = useState("");
   const turn = useRef(0);
-  // Whoever looks again while an answer is on its way wants the later one.
-  const look = async (after: string | null): Promise<void> => {
+  // A response is used only if no later request was sent.
+  const load = async (after: string | null): Promise<void> => {
     turn.current += 1;
     const mine = turn.current;
     setBusy(true);
@@ -29,27 +29,27 @@ export function Activity({ me }: { me: Me }) {
       if (after) query.set("cursor", after);
       if (username.trim()) query.set("username", username.trim());
       if (workspace.trim()) query.set("workspace", workspace.trim());
-      const page = await ask<Page<AuditEntry>>("GET", `/audit?${query}`);
+      const page = await request<Page<AuditEntry>>("GET", `/audit?${query}`);
       if (turn.current !== mine) return;
       setItems((before) => [...(after ? (before ?? []) : []), ...page.items]);
       setCursor(page.next_cursor);
-      setWrong("");
+      setError("");
     } catch (error) {
-      if (turn.current === mine) setWrong(words(error));
+      if (turn.current === mine) setError(errorMessage(error));
     } finally {
       if (turn.current === mine) setBusy(false);
     }
   };
-  useEffect(() => void look(null), []);
+  useEffect(() => void load(null), []);
   return (
     <main class="page">
       <header class="page-head">
         <div>
           <h1>Activity</h1>
-          <p class="room">{me.is_admin ? "What everybody did here" : "What you did, and what was done to your workspaces"}</p>
+          <p class="subtitle">{me.is_admin ? "Actions of all users" : "Your actions, and actions of others on your workspaces"}</p>
         </div>
-        <Button icon="again" busy={busy} onClick={() => void look(null)}>
-          Look again
+        <Button icon="again" busy={busy} onClick={() => void load(null)}>
+          Refresh
         </Button>
       </header>
       <form
@@ -57,13 +57,13 @@ export function Activity({ me }: { me: Me }) {
         role="search"
         onSubmit={(event) => {
           event.preventDefault();
-          void look(null);
+          void load(null);
         }}
       >
         {me.is_admin && (
           <input
             type="search"
-            aria-label="Of this user"
+            aria-label="Filter by user"
             placeholder="User"
             value={username}
             onInput={(event) => setUsername(event.currentTarget.value)}
@@ -71,16 +71,16 @@ export function Activity({ me }: { me: Me }) {
         )}
         <input
           type="search"
-          aria-label="To this workspace"
+          aria-label="Filter by workspace"
           placeholder="Workspace"
           value={workspace}
           onInput={(event) => setWorkspace(event.currentTarget.value)}
         />
-        <Button type="submit">Find</Button>
+        <Button type="submit">Filter</Button>
       </form>
-      <Wrong>{wrong}</Wrong>
-      {items === null && !wrong && <Waiting lines={6} />}
-      {items?.length === 0 && <p class="nothing">Nothing yet.</p>}
+      <ErrorMessage>{error}</ErrorMessage>
+      {items === null && !error && <Placeholder lines={6} />}
+      {items?.length === 0 && <p class="nothing">No entries.</p>}
       <ol class="audit">
         {items?.map((one) => (
           <li key={one.id} data-outcome={one.outcome}>
@@ -88,7 +88,7 @@ export function Activity({ me }: { me: Me }) {
               <When at={one.at} now={now} />
             </span>
             <span>
-              <strong>{one.username}</strong> {DEED_SAYS[one.action] ?? one.action}
+              <strong>{one.username}</strong> {AUDIT_LABEL[one.action] ?? one.action}
               {one.workspace && (
                 <>
                   {" "}
@@ -99,10 +99,12 @@ export function Activity({ me }: { me: Me }) {
             </span>
             <span class="dim from">
               {one.how === "TOKEN"
-                ? `token ${one.token_label}`
+                ? `API token ${one.token_label}`
                 : one.how === "SESSION" || one.how === "DOOR"
                   ? "browser"
-                  : one.how.toLowerCase()}
+                  : one.how === "SYSTEM"
+                    ? "system"
+                    : "not signed in"}
               {one.came_from && ` · ${one.came_from}`}
             </span>
           </li>
@@ -110,8 +112,8 @@ export function Activity({ me }: { me: Me }) {
       </ol>
       {cursor && (
         <p class="more">
-          <Button busy={busy} onClick={() => void look(cursor)}>
-            Older
+          <Button busy={busy} onClick={() => void load(cursor)}>
+            Show older entries
           </Button>
         </p>
       )}
@@ -119,23 +121,23 @@ export function Activity({ me }: { me: Me }) {
   );
 }
 
-function details({ detail }: AuditEntry): string {
+function details({ action, detail }: AuditEntry): string {
   return Object.entries(detail)
     .filter(([, value]) => value !== null && value !== "" && value !== false)
     .map(([name, value]) =>
-      name in SAYS_ITSELF ? (SAYS_ITSELF[name]?.(String(value)) ?? "") : `${name.replaceAll("_", " ")} ${plainly(value)}`,
+      name in DETAIL_TEXT ? (DETAIL_TEXT[name]?.(String(value), action) ?? "") : `${name.replaceAll("_", " ")} ${textOf(value)}`,
     )
     .join(", ");
 }
 
-/** Details whose name would say nothing more. */
-const SAYS_ITSELF: Record<string, (value: string) => string> = {
-  desired_state: (value) => value,
+/** Details with their own words. */
+const DETAIL_TEXT: Record<string, (value: string, action: string) => string> = {
+  desired_state: (value, action) => `${action === "workspace.wish" ? "to" : "requested state"} ${WISH_LABEL[value as Wish] ?? value}`,
   user_agent: browser,
   username: (value) => value,
 };
 
-function plainly(value: unknown): string {
+function textOf(value: unknown): string {
   if (Array.isArray(value)) return value.join(" ");
   return typeof value === "object" ? JSON.stringify(value) : String(value);
 }

@@ -1,57 +1,57 @@
-// What should a new workspace be?
+// The dialog that creates a workspace.
 
 import { useRef, useState } from "preact/hooks";
-import { words } from "../command-line.ts";
-import { useAsked, useDoing } from "../hooks.ts";
-import { Field, TextField, Waiting } from "../parts/controls.tsx";
+import { splitCommand } from "../command-line.ts";
+import { useRequest, usePendingAction } from "../hooks.ts";
+import { Field, TextField, Placeholder } from "../parts/controls.tsx";
 import { Dialog } from "../parts/Dialog.tsx";
 import { Icon } from "../parts/Icon.tsx";
 import type { Template, Workspace } from "../api-types.ts";
 import { create } from "../commands.ts";
 
-export function NewWorkspace({ onClose, onMade }: { onClose: () => void; onMade: (made: Workspace) => void }) {
-  const { said, wrong } = useAsked<{ items: Template[] }>("/templates");
+export function NewWorkspace({ onClose, onCreated }: { onClose: () => void; onCreated: (made: Workspace) => void }) {
+  const { data, error } = useRequest<{ items: Template[] }>("/templates");
   const [name, setName] = useState("");
   const [chosen, setChosen] = useState("");
   const [command, setCommand] = useState("");
-  const doing = useDoing();
-  const asked = useRef({ request: "", key: "" });
-  const templates = said?.items ?? [];
+  const pending = usePendingAction();
+  const sent = useRef({ request: "", key: "" });
+  const templates = data?.items ?? [];
   const template = templates.find((one) => one.name === chosen) ?? templates[0];
   const make = (): Promise<boolean> =>
-    doing.run("create", async () => {
+    pending.run("create", async () => {
       if (!template) return;
-      const wanted = { name, template: template.name, ...(template.takes_command ? { command: words(command) } : {}) };
+      const wanted = { name, template: template.name, ...(template.takes_command ? { command: splitCommand(command) } : {}) };
       const request = JSON.stringify(wanted);
-      // The same asked again, after an answer that was lost, is the same creation; anything else is another.
-      if (asked.current.request !== request)
-        asked.current = { request, key: crypto.getRandomValues(new Uint32Array(4)).join("-") };
-      onMade(await create(wanted, asked.current.key));
+      // The same request after a lost response has the same key; another request gets a new one.
+      if (sent.current.request !== request)
+        sent.current = { request, key: crypto.getRandomValues(new Uint32Array(4)).join("-") };
+      onCreated(await create(wanted, sent.current.key));
     });
   return (
     <Dialog
       title="New workspace"
       confirm="Create"
-      busy={doing.busy !== ""}
-      wrong={doing.wrong || wrong}
+      busy={pending.busy !== ""}
+      error={pending.error || error}
       wide
       onConfirm={() => void make()}
       onClose={onClose}
     >
       <TextField
         label="Name"
-        hint="a–z, 0–9 and -; it becomes part of its address"
+        hint="a–z, 0–9 and -, at most 40 characters. The name is part of the address."
         value={name}
         onValue={setName}
         required
         maxLength={40}
         autocomplete="off"
         pattern="[a-z0-9]([a-z0-9\-]{0,38}[a-z0-9])?"
-        title="a to z, 0 to 9 and -, at most 40"
+        title="a to z, 0 to 9 and -, at most 40 characters"
       />
       <fieldset class="templates">
         <legend>Template</legend>
-        {templates.length === 0 && <Waiting />}
+        {templates.length === 0 && <Placeholder />}
         {templates.map((one) => (
           <label key={one.name} class="template">
             <input
@@ -76,7 +76,7 @@ export function NewWorkspace({ onClose, onMade }: { onClose: () => void; onMade:
       {template?.takes_command && (
         <Field
           label="Command"
-          hint="A program that listens on $PORT. Quotes keep words together; only a shell (sh -c '…') fills in variables."
+          hint="The program must listen on $PORT. Quotes keep words together. Variables need a shell: sh -c '…'"
           wide
         >
           {({ id, describedBy }) => (

@@ -1,27 +1,26 @@
-// How does somebody type in a workspace, from the page?
+// A terminal with a shell in a workspace.
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import { may } from "../actions.ts";
-import { useDoing, useTitle } from "../hooks.ts";
-import { named } from "../workspace-list.ts";
-import { useKept } from "../observable.ts";
-import { house } from "../session.ts";
+import { usePendingAction, useTitle } from "../hooks.ts";
+import { findByName } from "../workspace-list.ts";
+import { useObservable } from "../observable.ts";
+import { workspaceList } from "../session.ts";
 import { Link } from "../navigation.tsx";
-import { Button, Waiting, Wrong } from "../parts/controls.tsx";
+import { Button, Placeholder, ErrorMessage } from "../parts/controls.tsx";
 import { Icon } from "../parts/Icon.tsx";
-import { Moon } from "../parts/StatusIcon.tsx";
+import { StatusIcon } from "../parts/StatusIcon.tsx";
 import type { Me, Workspace } from "../api-types.ts";
-import { PHASE_SAYS } from "../labels.ts";
-import { wish } from "../commands.ts";
-import { sayMoving } from "./Workspaces.tsx";
+import { statusText } from "../labels.ts";
+import { requestState } from "../commands.ts";
 
 export function Shell({ me, name }: { me: Me; name: string }) {
   useTitle(`Shell in ${name}`);
-  const known = useKept(house);
-  const workspace = named(known, name);
+  const known = useObservable(workspaceList);
+  const workspace = findByName(known, name);
   const [turn, setTurn] = useState(0);
   const [ended, setEnded] = useState("");
-  const isAwake = workspace?.phase === "RUNNING";
+  const isRunning = workspace?.phase === "RUNNING";
   return (
     <main class="shell-page">
       <header class="shell-head">
@@ -29,11 +28,11 @@ export function Shell({ me, name }: { me: Me; name: string }) {
           <Icon name="back" />
           <span>{name}</span>
         </Link>
-        {workspace && <Moon phase={workspace.phase} moving={workspace.operation !== "NONE"} size={18} />}
+        {workspace && <StatusIcon phase={workspace.phase} moving={workspace.operation !== "NONE"} size={18} />}
         <span class="dim" role="status">
           {ended}
         </span>
-        {ended && isAwake && (
+        {ended && isRunning && (
           <Button
             weight="strong"
             onClick={() => {
@@ -45,35 +44,35 @@ export function Shell({ me, name }: { me: Me; name: string }) {
           </Button>
         )}
       </header>
-      {workspace && (isAwake || turn > 0 || ended) ? (
+      {workspace && (isRunning || turn > 0 || ended) ? (
         <Terminal key={turn} workspace={workspace} onEnd={setEnded} />
       ) : known.workspaces === null ? (
-        <Waiting />
+        <Placeholder />
       ) : (
-        <Asleep workspace={workspace} me={me} />
+        <NotRunning workspace={workspace} me={me} />
       )}
     </main>
   );
 }
 
-function Asleep({ workspace, me }: { workspace: Workspace | null; me: Me }) {
-  const doing = useDoing();
+function NotRunning({ workspace, me }: { workspace: Workspace | null; me: Me }) {
+  const pending = usePendingAction();
   return (
     <section class="empty">
-      <Moon phase={workspace?.phase ?? "PENDING"} moving={workspace ? workspace.operation !== "NONE" : false} size={72} />
-      <h1>{workspace ? `${workspace.name}: ${PHASE_SAYS[workspace.phase].toLowerCase()}` : "There is no such workspace"}</h1>
-      {workspace && <p>{sayMoving(workspace) || "A shell needs it awake."}</p>}
+      <StatusIcon phase={workspace?.phase ?? "PENDING"} moving={workspace ? workspace.operation !== "NONE" : false} size={72} />
+      <h1>{workspace ? `${workspace.name} is ${statusText(workspace).toLowerCase()}` : "Workspace not found"}</h1>
+      {workspace && <p>A shell needs a running workspace.</p>}
       {workspace && workspace.desired_state !== "RUNNING" && may(workspace, me, "WISH") && (
         <Button
           weight="main"
           icon="start"
-          busy={doing.busy !== ""}
-          onClick={() => void doing.run("start", () => wish(workspace, "start"))}
+          busy={pending.busy !== ""}
+          onClick={() => void pending.run("start", () => requestState(workspace, "start"))}
         >
-          Start it
+          Start
         </Button>
       )}
-      <Wrong onClose={doing.clear}>{doing.wrong}</Wrong>
+      <ErrorMessage onClose={pending.clear}>{pending.error}</ErrorMessage>
     </section>
   );
 }
@@ -85,7 +84,7 @@ function Terminal({ workspace, onEnd }: { workspace: Workspace; onEnd: (why: str
   useEffect(() => {
     let close: (() => void) | null = null;
     let isGone = false;
-    // Fetched when it is needed: it is the largest part of the page, and most never open it.
+    // The terminal is the largest module of the page, so it is loaded only here.
     void import("../terminal.ts").then(({ open }) => {
       if (!isGone && screen.current) close = open(screen.current, workspace.id, (why) => end.current(why));
     });
@@ -99,7 +98,7 @@ function Terminal({ workspace, onEnd }: { workspace: Workspace; onEnd: (why: str
       ref={screen}
       class="shell-screen"
       role="group"
-      aria-label={`Shell in ${workspace.name}. Alt and F1 leads out of it.`}
+      aria-label={`Shell in ${workspace.name}. Press Alt+F1 to leave it.`}
     />
   );
 }

@@ -1,35 +1,35 @@
-// How does somebody come in?
+// The sign-in page.
 
 import { useState } from "preact/hooks";
-import { useAsked, useDoing, useTitle } from "../hooks.ts";
+import { useRequest, usePendingAction, useTitle } from "../hooks.ts";
 import { signIn } from "../session.ts";
-import { Button, TextField, Wrong } from "../parts/controls.tsx";
-import { Night } from "../parts/SignInBackground.tsx";
-import { wanted } from "../routes.ts";
+import { Button, TextField, ErrorMessage } from "../parts/controls.tsx";
+import { SignInBackground } from "../parts/SignInBackground.tsx";
+import { nextPath } from "../routes.ts";
 import type { SignInWays } from "../api-types.ts";
 
 export function SignIn({ why }: { why: string }) {
   useTitle("Sign in");
-  const { said: ways } = useAsked<SignInWays>("/sign-in");
+  const { data: ways } = useRequest<SignInWays>("/sign-in");
   const [username, setUsername] = useState("");
   const [password, setPassword] = useState("");
-  const [told, setTold] = useState(why);
-  const doing = useDoing();
-  const next = wanted(location.search, location.origin) ?? location.pathname;
+  const [reason, setReason] = useState(why);
+  const pending = usePendingAction();
+  const next = nextPath(location.search, location.origin) ?? location.pathname;
   const submit = async (event: Event): Promise<void> => {
     event.preventDefault();
-    setTold("");
-    if (!(await doing.run("sign-in", () => signIn(username, password)))) setPassword("");
+    setReason("");
+    if (!(await pending.run("sign-in", () => signIn(username, password)))) setPassword("");
   };
   const byPassword = ways?.password ?? true;
   return (
-    <main class="door">
-      <Night />
-      <section class="door-card" aria-labelledby="door-title">
+    <main class="sign-in">
+      <SignInBackground />
+      <section class="sign-in-card" aria-labelledby="sign-in-title">
         <img src="/page/logo.svg" alt="" width="64" height="64" />
-        <h1 id="door-title">Sign in</h1>
-        <p class="quiet">Workspaces that sleep when their people do.</p>
-        <Wrong>{doing.wrong || told}</Wrong>
+        <h1 id="sign-in-title">Sign in</h1>
+        <p class="quiet">Development workspaces that sleep when you do not use them.</p>
+        <ErrorMessage>{pending.error || reason}</ErrorMessage>
         {byPassword && (
           <form onSubmit={(event) => void submit(event)}>
             <TextField label="Username" value={username} onValue={setUsername} autocomplete="username" required focus />
@@ -41,7 +41,7 @@ export function SignIn({ why }: { why: string }) {
               autocomplete="current-password"
               required
             />
-            <Button type="submit" weight="main" busy={doing.busy !== ""}>
+            <Button type="submit" weight="main" busy={pending.busy !== ""}>
               Sign in
             </Button>
           </form>
@@ -55,8 +55,8 @@ export function SignIn({ why }: { why: string }) {
           </>
         )}
         <p class="hint">
-          On this machine, <code>torpor up</code> has written username and password to <code>credentials.json</code> in its data
-          folder.
+          On a local installation, <code>torpor up</code> writes the username and password to <code>credentials.json</code> in its
+          data directory.
         </p>
       </section>
     </main>

@@ -1,20 +1,19 @@
-// How is the installation, who runs what, and what would be collected?
+// The state of the installation, for administrators.
 
-import { isMoving } from "../actions.ts";
-import { ask } from "../api-client.ts";
+import { isInProgress } from "../actions.ts";
+import { request } from "../api-client.ts";
 import { lacking, summary } from "../confinement.ts";
-import { useAsked, useDoing, useNow, useTitle } from "../hooks.ts";
-import { inOrder } from "../workspace-list.ts";
-import { useKept } from "../observable.ts";
-import { house, limits } from "../session.ts";
+import { useRequest, usePendingAction, useNow, useTitle } from "../hooks.ts";
+import { sortedByName } from "../workspace-list.ts";
+import { useObservable } from "../observable.ts";
+import { workspaceList, limits } from "../session.ts";
 import { Link } from "../navigation.tsx";
-import { Badge, Button, Card, Waiting, When, Wrong } from "../parts/controls.tsx";
+import { Badge, Button, Card, Placeholder, When, ErrorMessage } from "../parts/controls.tsx";
 import { Icon } from "../parts/Icon.tsx";
-import { Moon } from "../parts/StatusIcon.tsx";
+import { StatusIcon } from "../parts/StatusIcon.tsx";
 import { size } from "../sizes.ts";
 import type { CollectionPreview, Confinement, Latch, Member, Readiness, Workspace } from "../api-types.ts";
-import { PHASE_SAYS } from "../labels.ts";
-import { sayMoving } from "./Workspaces.tsx";
+import { statusText } from "../labels.ts";
 
 export function System() {
   useTitle("System");
@@ -24,7 +23,7 @@ export function System() {
       <header class="page-head">
         <div>
           <h1>System</h1>
-          <p class="room">What runs here, and who sees to it</p>
+          <p class="subtitle">Running workspaces, health and controllers</p>
         </div>
       </header>
       <div class="columns">
@@ -46,24 +45,23 @@ export function System() {
 const counts = (one: Workspace): boolean => one.desired_state === "RUNNING" || one.observed_status === "RUNNING";
 
 function Running({ now }: { now: number }) {
-  const known = useKept(house);
-  const allowed = useKept(limits);
-  const running = inOrder(known).filter(counts);
+  const known = useObservable(workspaceList);
+  const allowed = useObservable(limits);
+  const running = sortedByName(known).filter(counts);
   const byOwner = Map.groupBy(running, (one) => one.owner);
   const most = allowed?.max_running_global ?? 0;
   return (
-    <Card title="Who runs what" aside={<span class="dim">{allowed && `${running.length} of ${most} places`}</span>}>
+    <Card title="Running workspaces" aside={<span class="dim">{allowed && `${running.length} of ${most}`}</span>}>
       {allowed && (
         <>
-          <progress class="fill" max={Math.max(most, 1)} value={running.length} aria-label="Places in use" />
+          <progress class="fill" max={Math.max(most, 1)} value={running.length} aria-label="Running workspaces" />
           <p class="dim">
-            At most {most} run at once in all, and {allowed.default_max_running_per_user} of each user, unless something else is said of
-            them.
+            At most {most} workspaces run at once. The default limit of a user is {allowed.default_max_running_per_user}.
           </p>
         </>
       )}
-      {known.workspaces === null && <Waiting />}
-      {known.workspaces !== null && running.length === 0 && <p class="dim">Everybody is asleep.</p>}
+      {known.workspaces === null && <Placeholder />}
+      {known.workspaces !== null && running.length === 0 && <p class="dim">No workspace is running.</p>}
       {[...byOwner].map(([owner, theirs]) => (
         <div class="owner" key={owner}>
           <h3>
@@ -72,11 +70,11 @@ function Running({ now }: { now: number }) {
           <ul class="lines">
             {theirs.map((one) => (
               <li key={one.id}>
-                <span class="with-moon">
-                  <Moon phase={one.phase} moving={isMoving(one)} size={18} />
+                <span class="with-icon">
+                  <StatusIcon phase={one.phase} moving={isInProgress(one)} size={18} />
                   <Link to={{ page: "workspace", name: one.name }}>{one.name}</Link>
                 </span>
-                <span class="dim">{isMoving(one) ? sayMoving(one) : PHASE_SAYS[one.phase]}</span>
+                <span class="dim">{statusText(one)}</span>
                 <span class="dim">
                   <When at={one.phase_changed_at} now={now} />
                 </span>
@@ -90,18 +88,18 @@ function Running({ now }: { now: number }) {
 }
 
 function Health() {
-  const { said, wrong } = useAsked<Readiness>("/health/ready", "", 10_000);
+  const { data, error } = useRequest<Readiness>("/health/ready", "", 10_000);
   const checks: [string, boolean | undefined, string][] = [
-    ["Database", said?.database, ""],
-    ["Bus", said?.bus, ""],
-    ["Archive store", said?.archive_store, ""],
-    ["A leader", said ? said.leader !== null : undefined, ""],
-    ["Nothing held back", said ? said.held_back.length === 0 : undefined, said?.held_back.join(", ") ?? ""],
-    ["Every loop turns", said ? said.stalled_loops.length === 0 : undefined, said?.stalled_loops.join(", ") ?? ""],
+    ["Database", data?.database, ""],
+    ["Bus (Redis)", data?.bus, ""],
+    ["Archive store", data?.archive_store, ""],
+    ["Leader elected", data ? data.leader !== null : undefined, ""],
+    ["No latch set", data ? data.held_back.length === 0 : undefined, data?.held_back.join(", ") ?? ""],
+    ["All loops run", data ? data.stalled_loops.length === 0 : undefined, data?.stalled_loops.join(", ") ?? ""],
   ];
   return (
-    <Card title="Health" aside={said && <Badge kind={said.ready ? "good" : "bad"}>{said.ready ? "ready" : "not ready"}</Badge>}>
-      {wrong && <p class="dim">{wrong}</p>}
+    <Card title="Health" aside={data && <Badge kind={data.ready ? "good" : "bad"}>{data.ready ? "ready" : "not ready"}</Badge>}>
+      {error && <p class="dim">{error}</p>}
       <ul class="conditions">
         {checks.map(([name, is, more]) => (
           <li key={name} data-status={is === undefined ? "" : is ? "True" : "False"}>
@@ -117,20 +115,20 @@ function Health() {
 }
 
 function Controllers({ now }: { now: number }) {
-  const { said, wrong } = useAsked<{ members: Member[] }>("/health/coordinator", "", 10_000);
+  const { data, error } = useRequest<{ members: Member[] }>("/health/coordinator", "", 10_000);
   return (
     <Card title="Controllers">
-      {!said && (wrong ? <p class="dim">{wrong}</p> : <Waiting lines={2} />)}
-      {said?.members.length === 0 && <p class="dim">None lives: nothing moves until one does.</p>}
+      {!data && (error ? <p class="dim">{error}</p> : <Placeholder lines={2} />)}
+      {data?.members.length === 0 && <p class="dim">No controller is running. Operations start when one does.</p>}
       <ul class="lines">
-        {said?.members.map((one) => (
+        {data?.members.map((one) => (
           <li key={one.node_id}>
             <span>
               {one.node_id} {one.is_leader && <Badge kind="good">leader</Badge>}
               <small class="block">epoch {one.epoch}</small>
             </span>
             <span class="dim">
-              since <When at={one.started_at} now={now} />
+              started <When at={one.started_at} now={now} />
             </span>
           </li>
         ))}
@@ -140,12 +138,12 @@ function Controllers({ now }: { now: number }) {
 }
 
 function ConfinementCard() {
-  const { said, wrong } = useAsked<{ items: Confinement[] }>("/confinement", "", 30_000);
-  const unconfined = lacking(said?.items ?? []);
+  const { data, error } = useRequest<{ items: Confinement[] }>("/confinement", "", 30_000);
+  const unconfined = lacking(data?.items ?? []);
   return (
     <Card title="Confinement">
-      {!said && (wrong ? <p class="dim">{wrong}</p> : <Waiting lines={2} />)}
-      {said && unconfined.length === 0 && <p class="dim">{summary(said.items)}</p>}
+      {!data && (error ? <p class="dim">{error}</p> : <Placeholder lines={2} />)}
+      {data && unconfined.length === 0 && <p class="dim">{summary(data.items)}</p>}
       {unconfined.map((one) => (
         <div key={one.node_id} data-controller={one.node_id}>
           {unconfined.length > 1 && <h3>{one.node_id}</h3>}
@@ -172,13 +170,13 @@ function ConfinementCard() {
 }
 
 function Latches({ now }: { now: number }) {
-  const { said, again } = useAsked<{ items: Latch[] }>("/latches", "", 15_000);
-  const doing = useDoing();
-  const standing = said?.items.filter((one) => one.released_at === null) ?? [];
+  const { data, reload } = useRequest<{ items: Latch[] }>("/latches", "", 15_000);
+  const pending = usePendingAction();
+  const standing = data?.items.filter((one) => one.released_at === null) ?? [];
   if (standing.length === 0) return null;
   return (
-    <Card title="Held back" kind="trouble">
-      <p>So many homes are missing that nothing is touched until they are seen again, or until you say go.</p>
+    <Card title="Latches" kind="problem">
+      <p>Many homes are missing. Operations are paused until the homes are found again or you release the latch.</p>
       <ul class="lines">
         {standing.map((one) => (
           <li key={one.provider}>
@@ -193,66 +191,66 @@ function Latches({ now }: { now: number }) {
             </span>
             <Button
               danger
-              busy={doing.busy === one.provider}
+              busy={pending.busy === one.provider}
               onClick={() =>
-                void doing
-                  .run(one.provider, () => ask("POST", `/latches/${encodeURIComponent(one.provider)}/release`))
-                  .then(again)
+                void pending
+                  .run(one.provider, () => request("POST", `/latches/${encodeURIComponent(one.provider)}/release`))
+                  .then(reload)
               }
             >
-              Go on
+              Release
             </Button>
           </li>
         ))}
       </ul>
-      <Wrong onClose={doing.clear}>{doing.wrong}</Wrong>
+      <ErrorMessage onClose={pending.clear}>{pending.error}</ErrorMessage>
     </Card>
   );
 }
 
 function Collection({ now }: { now: number }) {
-  const { said, wrong, again } = useAsked<CollectionPreview>("/gc");
-  const doing = useDoing();
-  const collect = () => doing.run("collect", () => ask("POST", "/gc")).then(again);
-  const kept = Object.values(said?.kept ?? {}).reduce((sum, one) => sum + one, 0);
+  const { data, error, reload } = useRequest<CollectionPreview>("/gc");
+  const pending = usePendingAction();
+  const collect = () => pending.run("collect", () => request("POST", "/gc")).then(reload);
+  const kept = Object.values(data?.kept ?? {}).reduce((sum, one) => sum + one, 0);
   return (
     <Card
-      title="Archives that nobody needs"
+      title="Garbage collection"
       aside={
-        <Button busy={doing.busy === "collect"} onClick={() => void collect()}>
+        <Button busy={pending.busy === "collect"} onClick={() => void collect()}>
           Collect now
         </Button>
       }
     >
-      {!said && (wrong ? <p class="dim">{wrong}</p> : <Waiting />)}
-      {said && (
+      {!data && (error ? <p class="dim">{error}</p> : <Placeholder />)}
+      {data && (
         <>
-          {said.would_skip && <p class="dim">A collection would touch nothing just now: {said.would_skip}</p>}
+          {data.would_skip && <p class="dim">A collection would be skipped: {data.would_skip}</p>}
           <ul class="numbers">
             <li>
-              <strong>{kept}</strong> kept
+              <strong>{kept}</strong> archives kept
             </li>
             <li>
-              <strong>{said.would_mark + said.waiting}</strong> in their grace period
+              <strong>{data.would_mark + data.waiting}</strong> in their grace period
             </li>
             <li>
-              <strong>{said.would_remove}</strong> would go now
+              <strong>{data.would_remove}</strong> to remove now
             </li>
             <li>
-              <strong>{size(said.would_free_bytes)}</strong> would be free
+              <strong>{size(data.would_free_bytes)}</strong> to free
             </li>
           </ul>
-          {said.unknown_count > 0 && (
-            <p class="dim">{said.unknown_count} objects in the store are known to nobody; they are never removed.</p>
+          {data.unknown_count > 0 && (
+            <p class="dim">{data.unknown_count} objects in the store are not in the database. They are never removed.</p>
           )}
-          {said.missing_count > 0 && (
+          {data.missing_count > 0 && (
             <p class="wrong-words">
-              <Icon name="warning" /> {said.missing_count} archives are in the database and not in the store.
+              <Icon name="warning" /> {data.missing_count} archives are in the database but not in the store.
             </p>
           )}
-          {said.items.length > 0 && (
+          {data.items.length > 0 && (
             <ul class="lines">
-              {said.items.slice(0, 20).map((one) => (
+              {data.items.slice(0, 20).map((one) => (
                 <li key={one.key}>
                   <span>
                     {one.workspace} <small>{one.means}</small>
@@ -264,12 +262,12 @@ function Collection({ now }: { now: number }) {
               ))}
             </ul>
           )}
-          {said.items.length + said.left_out > 20 && <p class="dim">and {said.items.length + said.left_out - 20} more</p>}
+          {data.items.length + data.left_out > 20 && <p class="dim">and {data.items.length + data.left_out - 20} more</p>}
           <p class="dim">
-            {said.last.ran_at ? (
+            {data.last.ran_at ? (
               <>
-                Last collected <When at={said.last.ran_at} now={now} />
-                {said.last.report && `: ${said.last.report.removed} removed, ${size(said.last.report.freed_bytes)} freed`}.
+                Last collected <When at={data.last.ran_at} now={now} />
+                {data.last.report && `: ${data.last.report.removed} removed, ${size(data.last.report.freed_bytes)} freed`}.
               </>
             ) : (
               "Not collected yet."
@@ -277,7 +275,7 @@ function Collection({ now }: { now: number }) {
           </p>
         </>
       )}
-      <Wrong onClose={doing.clear}>{doing.wrong}</Wrong>
+      <ErrorMessage onClose={pending.clear}>{pending.error}</ErrorMessage>
     </Card>
   );
 }

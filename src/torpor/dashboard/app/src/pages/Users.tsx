@@ -1,9 +1,9 @@
-// Who may come in at all?
+// The users of the installation, for administrators.
 
 import { useEffect, useState } from "preact/hooks";
-import { ask, askForAll } from "../api-client.ts";
-import { useDoing, useNow, useTitle } from "../hooks.ts";
-import { Badge, Button, TextField, Waiting, When, Wrong } from "../parts/controls.tsx";
+import { request, requestAll } from "../api-client.ts";
+import { usePendingAction, useNow, useTitle } from "../hooks.ts";
+import { Badge, Button, TextField, Placeholder, When, ErrorMessage } from "../parts/controls.tsx";
 import { Dialog } from "../parts/Dialog.tsx";
 import type { Me, User } from "../api-types.ts";
 
@@ -11,27 +11,27 @@ export function Users({ me }: { me: Me }) {
   useTitle("Users");
   const now = useNow();
   const [users, setUsers] = useState<User[] | null>(null);
-  const [asking, setAsking] = useState<"new" | User | null>(null);
-  const doing = useDoing();
-  const look = () => doing.run("look", async () => setUsers(await askForAll<User>("/users?limit=1000")));
-  useEffect(() => void look(), []);
-  const signOut = (one: User) => doing.run(one.id, () => ask("POST", `/users/${one.id}/sign-out`));
+  const [dialog, setDialog] = useState<"new" | User | null>(null);
+  const pending = usePendingAction();
+  const load = () => pending.run("load", async () => setUsers(await requestAll<User>("/users?limit=1000")));
+  useEffect(() => void load(), []);
+  const signOut = (one: User) => pending.run(one.id, () => request("POST", `/users/${one.id}/sign-out`));
   return (
     <main class="page">
       <header class="page-head">
         <div>
           <h1>Users</h1>
-          <p class="room">{users ? `${users.length} ${users.length === 1 ? "person" : "people"}` : "\u00a0"}</p>
+          <p class="subtitle">{users ? `${users.length} ${users.length === 1 ? "user" : "users"}` : "\u00a0"}</p>
         </div>
-        <Button icon="plus" weight="main" onClick={() => setAsking("new")}>
+        <Button icon="plus" weight="main" onClick={() => setDialog("new")}>
           New user
         </Button>
       </header>
-      <Wrong onClose={doing.clear}>{doing.wrong}</Wrong>
+      <ErrorMessage onClose={pending.clear}>{pending.error}</ErrorMessage>
       {users === null ? (
-        <Waiting />
+        <Placeholder />
       ) : (
-        <ul class="rows people">
+        <ul class="rows users">
           {users.map((one) => (
             <li class="row" key={one.id} data-user={one.username} data-off={!one.is_active}>
               <span class="face" aria-hidden="true">
@@ -45,22 +45,22 @@ export function Users({ me }: { me: Me }) {
                   {one.is_from_provider && <Badge>single sign-on</Badge>}
                   {one.id === me.id && <Badge>you</Badge>}
                 </h2>
-                <p class="row-says">
+                <p class="row-status">
                   <span class="dim">
-                    since <When at={one.created_at} now={now} />
+                    created <When at={one.created_at} now={now} />
                   </span>
                   <span class="dim">
-                    {one.max_running === null ? "runs as many as everybody" : `runs at most ${one.max_running}`}
+                    {one.max_running === null ? "default limit" : `at most ${one.max_running} running`}
                   </span>
                 </p>
               </div>
               <div class="actions">
-                <Button label={`Change ${one.username}`} onClick={() => setAsking(one)}>
+                <Button label={`Change ${one.username}`} onClick={() => setDialog(one)}>
                   Change
                 </Button>
                 <Button
                   weight="quiet"
-                  busy={doing.busy === one.id}
+                  busy={pending.busy === one.id}
                   label={`Sign ${one.username} out everywhere`}
                   onClick={() => void signOut(one)}
                 >
@@ -71,14 +71,14 @@ export function Users({ me }: { me: Me }) {
           ))}
         </ul>
       )}
-      {asking && (
+      {dialog && (
         <UserDialog
-          user={asking === "new" ? null : asking}
-          isMe={asking !== "new" && asking.id === me.id}
-          onClose={() => setAsking(null)}
+          user={dialog === "new" ? null : dialog}
+          isMe={dialog !== "new" && dialog.id === me.id}
+          onClose={() => setDialog(null)}
           onDone={() => {
-            setAsking(null);
-            void look();
+            setDialog(null);
+            void load();
           }}
         />
       )}
@@ -99,19 +99,19 @@ function UserDialog({ user, isMe, onClose, onDone }: UserDialogProps) {
   const [isAdmin, setAdmin] = useState(user?.is_admin ?? false);
   const [isActive, setActive] = useState(user?.is_active ?? true);
   const [most, setMost] = useState(user?.max_running?.toString() ?? "");
-  const doing = useDoing();
+  const pending = usePendingAction();
   const limit = most.trim() === "" ? null : Number(most);
   const save = (): Promise<boolean> =>
-    doing.run("save", async () => {
+    pending.run("save", async () => {
       if (user === null)
-        await ask("POST", "/users", { username, password: password || null, is_admin: isAdmin, max_running: limit });
+        await request("POST", "/users", { username, password: password || null, is_admin: isAdmin, max_running: limit });
       else {
         const wanted: Record<string, unknown> = {};
         if (isAdmin !== user.is_admin) wanted["is_admin"] = isAdmin;
         if (isActive !== user.is_active) wanted["is_active"] = isActive;
         if (limit !== user.max_running) wanted["max_running"] = limit;
         if (password) wanted["password"] = password;
-        await ask("PATCH", `/users/${user.id}`, wanted);
+        await request("PATCH", `/users/${user.id}`, wanted);
       }
       onDone();
     });
@@ -119,8 +119,8 @@ function UserDialog({ user, isMe, onClose, onDone }: UserDialogProps) {
     <Dialog
       title={user ? `Change ${user.username}` : "New user"}
       confirm={user ? "Save" : "Create"}
-      busy={doing.busy !== ""}
-      wrong={doing.wrong}
+      busy={pending.busy !== ""}
+      error={pending.error}
       onConfirm={() => void save()}
       onClose={onClose}
     >
@@ -133,23 +133,23 @@ function UserDialog({ user, isMe, onClose, onDone }: UserDialogProps) {
         autocomplete="new-password"
         hint={
           user
-            ? "Left empty, it stays. A new one ends every session and token of this user."
-            : "Left empty, only a provider can let them in."
+            ? "Leave empty to keep the password. A new password ends all sessions and API tokens of this user."
+            : "Leave empty if the user signs in with single sign-on."
         }
       />
       <TextField
-        label="May run at once"
+        label="Limit of running workspaces"
         value={most}
         onValue={setMost}
         inputMode="numeric"
         pattern="[0-9]*"
         autocomplete="off"
-        hint="A number; left empty, as everybody."
+        hint="Leave empty for the default."
       />
       <label class="check">
         <input type="checkbox" checked={isAdmin} disabled={isMe} onChange={(event) => setAdmin(event.currentTarget.checked)} />
         <span>
-          Administrator <small>sees every workspace, and this page</small>
+          Administrator <small>can view and manage all workspaces and users</small>
         </span>
       </label>
       {user && (
@@ -161,7 +161,7 @@ function UserDialog({ user, isMe, onClose, onDone }: UserDialogProps) {
             onChange={(event) => setActive(event.currentTarget.checked)}
           />
           <span>
-            May come in <small>without this, every session and token ends at once</small>
+            Active <small>if you deactivate a user, all their sessions and API tokens end</small>
           </span>
         </label>
       )}

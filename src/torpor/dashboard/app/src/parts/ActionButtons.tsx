@@ -1,12 +1,12 @@
-// Which buttons does a workspace have, and what do they ask first?
+// The buttons of a workspace and their dialogs.
 
-import { type ComponentChildren, Fragment } from "preact";
+import { Fragment } from "preact";
 import { useState } from "preact/hooks";
-import { ACTION_SAYS, actions, type Action } from "../actions.ts";
-import { Problem } from "../api-client.ts";
-import { type Doing } from "../hooks.ts";
+import { ACTION_LABEL, ACTION_SENTENCE, actions, type Action } from "../actions.ts";
+import { ApiError } from "../api-client.ts";
+import { type PendingAction } from "../hooks.ts";
 import { type Me, type Workspace } from "../api-types.ts";
-import { recover, remove, undelete, type Way, wish } from "../commands.ts";
+import { recover, remove, undelete, type RecoverOptions, requestState } from "../commands.ts";
 import { Command } from "./Command.tsx";
 import { Button, type Weight } from "./controls.tsx";
 import { Dialog } from "./Dialog.tsx";
@@ -15,72 +15,71 @@ import { Icon, type IconName } from "./Icon.tsx";
 interface Props {
   workspace: Workspace;
   me: Me;
-  doing: Doing;
-  /** Left out where they stand elsewhere. */
+  pending: PendingAction;
+  /** Actions that the page shows in another place. */
   without?: readonly Action[];
-  /** What stands beside the way to open it. */
-  beside?: ComponentChildren;
+  /** Whether each button has a sentence that describes it. */
+  described?: boolean;
 }
 
-type Asking = { dialog: "delete" } | { dialog: "recover"; problem: Problem } | null;
+type OpenDialog = { dialog: "delete" } | { dialog: "recover"; problem: ApiError } | null;
 
-export function Actions({ workspace, me, doing, without = [], beside }: Props) {
-  const [asking, setAsking] = useState<Asking>(null);
+export function Actions({ workspace, me, pending, without = [], described }: Props) {
+  const [dialog, setDialog] = useState<OpenDialog>(null);
   const offered = actions(workspace, me).filter((action) => !without.includes(action));
   const { name } = workspace;
 
   const act = async (action: Action): Promise<void> => {
-    if (action === "delete") setAsking({ dialog: "delete" });
-    else if (action === "undelete") await doing.run(action, () => undelete(workspace));
-    else if (action !== "recover") await doing.run(action, () => wish(workspace, action));
+    if (action === "delete") setDialog({ dialog: "delete" });
+    else if (action === "undelete") await pending.run(action, () => undelete(workspace));
+    else if (action !== "recover") await pending.run(action, () => requestState(workspace, action));
     else
-      await doing.run(action, async () => {
+      await pending.run(action, async () => {
         try {
           await recover(workspace);
         } catch (error) {
-          if (!(error instanceof Problem) || error.code !== "say_which_way") throw error;
-          setAsking({ dialog: "recover", problem: error });
+          if (!(error instanceof ApiError) || error.code !== "say_which_way") throw error;
+          setDialog({ dialog: "recover", problem: error });
         }
       });
   };
 
   return (
     <>
-      <div class="actions" role="group" aria-label={`What can be done with ${name}`}>
-        {offered.map((action) =>
-          action === "open" ? (
-            <Fragment key={action}>
+      <div class={described ? "described-actions" : "actions"} role="group" aria-label={`Actions for ${name}`}>
+        {offered.map((action) => (
+          <Fragment key={action}>
+            {action === "open" ? (
               <OpenLink workspace={workspace} />
-              {beside}
-            </Fragment>
-          ) : (
-            <Button
-              key={action}
-              icon={action as IconName}
-              weight={weightOf(action, workspace)}
-              danger={action === "delete"}
-              busy={doing.busy === action}
-              label={`${ACTION_SAYS[action]} ${name}`}
-              data-action={action}
-              onClick={() => void act(action)}
-            >
-              {ACTION_SAYS[action]}
-            </Button>
-          ),
-        )}
+            ) : (
+              <Button
+                icon={action as IconName}
+                weight={weightOf(action, workspace)}
+                danger={action === "delete"}
+                busy={pending.busy === action}
+                label={`${ACTION_LABEL[action]} ${name}`}
+                data-action={action}
+                onClick={() => void act(action)}
+              >
+                {ACTION_LABEL[action]}
+              </Button>
+            )}
+            {described && <span class="dim">{ACTION_SENTENCE[action]}</span>}
+          </Fragment>
+        ))}
       </div>
-      {asking?.dialog === "delete" && (
+      {dialog?.dialog === "delete" && (
         <DeleteDialog
           workspace={workspace}
-          doing={doing}
+          pending={pending}
           onClose={() => {
-            doing.clear();
-            setAsking(null);
+            pending.clear();
+            setDialog(null);
           }}
         />
       )}
-      {asking?.dialog === "recover" && (
-        <RecoverDialog workspace={workspace} doing={doing} problem={asking.problem} onClose={() => setAsking(null)} />
+      {dialog?.dialog === "recover" && (
+        <RecoverDialog workspace={workspace} pending={pending} problem={dialog.problem} onClose={() => setDialog(null)} />
       )}
     </>
   );
@@ -92,17 +91,17 @@ function weightOf(action: Action, workspace: Workspace): Weight {
   return action === "delete" && workspace.phase !== "ERROR" ? "quiet" : "plain";
 }
 
-/** Opening one that sleeps wakes it. */
+/** Opening a stopped workspace wakes it. */
 export function OpenLink({ workspace }: { workspace: Workspace }) {
-  const isAwake = workspace.phase === "RUNNING";
+  const isRunning = workspace.phase === "RUNNING";
   return (
     <a
-      class={`button ${isAwake ? "main" : "plain"}`}
+      class={`button ${isRunning ? "main" : "plain"}`}
       href={workspace.url}
       target="_blank"
       rel="noopener"
       data-action="open"
-      aria-label={`Open ${workspace.name} in a new tab${isAwake ? "" : ", which wakes it"}`}
+      aria-label={`Open ${workspace.name} in a new tab${isRunning ? "" : " and wake it"}`}
     >
       <Icon name="open" />
       <span>Open</span>
@@ -110,28 +109,28 @@ export function OpenLink({ workspace }: { workspace: Workspace }) {
   );
 }
 
-function DeleteDialog({ workspace, doing, onClose }: { workspace: Workspace; doing: Doing; onClose: () => void }) {
+function DeleteDialog({ workspace, pending, onClose }: { workspace: Workspace; pending: PendingAction; onClose: () => void }) {
   const [purge, setPurge] = useState(false);
   const confirm = async (): Promise<void> => {
-    if (await doing.run("delete", () => remove(workspace, purge))) onClose();
+    if (await pending.run("delete", () => remove(workspace, purge))) onClose();
   };
   return (
     <Dialog
       title={`Delete ${workspace.name}?`}
-      confirm={purge ? "Purge it" : "Delete"}
-      cancel="Keep it"
+      confirm={purge ? "Purge" : "Delete"}
+      cancel="Cancel"
       danger
-      busy={doing.busy === "delete"}
-      wrong={doing.wrong}
+      busy={pending.busy === "delete"}
+      error={pending.error}
       onConfirm={() => void confirm()}
       onClose={onClose}
     >
-      <p>Its home goes into the archive first. For a while it can be brought back, here or with</p>
+      <p>The home is archived first. You can undelete the workspace for a limited time, here or with:</p>
       <Command words={`torpor undelete ${workspace.name}`} />
       <label class="check">
         <input type="checkbox" checked={purge} onChange={(event) => setPurge(event.currentTarget.checked)} />
         <span>
-          <strong>Purge</strong>: give up its home and its archives too. This cannot be taken back.
+          <strong>Purge</strong>: also delete the home and all archives. You cannot undo this.
         </span>
       </label>
     </Dialog>
@@ -140,45 +139,44 @@ function DeleteDialog({ workspace, doing, onClose }: { workspace: Workspace; doi
 
 interface RecoverProps {
   workspace: Workspace;
-  doing: Doing;
-  problem: Problem;
+  pending: PendingAction;
+  problem: ApiError;
   onClose: () => void;
 }
 
-function RecoverDialog({ workspace, doing, problem, onClose }: RecoverProps) {
+function RecoverDialog({ workspace, pending, problem, onClose }: RecoverProps) {
   const keys = Array.isArray(problem.body["archive_keys"]) ? (problem.body["archive_keys"] as string[]) : [];
   const canAccept = problem.body["can_accept"] === true;
-  const ways: [Way, string, string][] = [
-    ...(canAccept ? [[{ accept: true }, "The home as it is", "a new marker is written"] as [Way, string, string]] : []),
-    ...keys.map((key, at): [Way, string, string] => [
+  const options: [RecoverOptions, string, string][] = [
+    ...(canAccept ? [[{ accept: true }, "The home as it is", "Torpor writes a new marker."] as [RecoverOptions, string, string]] : []),
+    ...keys.map((key, at): [RecoverOptions, string, string] => [
       { archive_key: key },
       at === 0 ? "The latest archive" : "An older archive",
       key,
     ]),
-    [{ empty: true }, "An empty home", "what was in it is given up"],
+    [{ empty: true }, "An empty home", "The files of the old home are lost."],
   ];
   const [chosen, setChosen] = useState(0);
   const confirm = async (): Promise<void> => {
-    if (await doing.run("recover", () => recover(workspace, ways[chosen]?.[0]))) onClose();
+    if (await pending.run("recover", () => recover(workspace, options[chosen]?.[0]))) onClose();
   };
   return (
     <Dialog
-      title={`How should ${workspace.name} go on?`}
+      title={`Recover ${workspace.name}`}
       confirm="Recover"
-      cancel="Not now"
-      busy={doing.busy === "recover"}
-      wrong={doing.wrong}
+      busy={pending.busy === "recover"}
+      error={pending.error}
       onConfirm={() => void confirm()}
       onClose={onClose}
     >
       <p>{workspace.error?.message ?? problem.message}</p>
       <fieldset>
-        <legend>Go on from</legend>
-        {ways.map(([, says, detail], at) => (
+        <legend>Continue with</legend>
+        {options.map(([, label, detail], at) => (
           <label class="check" key={detail}>
             <input type="radio" name="way" checked={at === chosen} onChange={() => setChosen(at)} />
             <span>
-              {says} <small>{detail}</small>
+              {label} <small>{detail}</small>
             </span>
           </label>
         ))}

@@ -1,4 +1,4 @@
-// How does the page teach the command line?
+// A command that you can copy.
 
 import { Copyable } from "./controls.tsx";
 

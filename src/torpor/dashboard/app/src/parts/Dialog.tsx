@@ -1,24 +1,24 @@
-// How does the page ask something before it goes on?
+// A modal dialog.
 
 import type { ComponentChildren } from "preact";
 import { useEffect, useId, useRef } from "preact/hooks";
-import { Button, Wrong } from "./controls.tsx";
+import { Button, ErrorMessage } from "./controls.tsx";
 
 interface DialogProps {
   title: string;
   children: ComponentChildren;
-  /** What the button that goes on says; without it the dialog only shows something. */
+  /** The label of the confirm button; a dialog without it only shows something. */
   confirm?: string;
   cancel?: string;
   danger?: boolean;
   busy?: boolean;
-  wrong?: string;
+  error?: string;
   wide?: boolean;
   onConfirm?: () => void;
   onClose: () => void;
 }
 
-/** The browser's own modal dialog: it traps the focus, closes on Esc, and gives the focus back. */
+/** The browser's modal dialog: it keeps the focus inside, closes on Esc, and restores the focus. */
 export function Dialog({
   title,
   children,
@@ -26,7 +26,7 @@ export function Dialog({
   cancel = "Cancel",
   danger,
   busy,
-  wrong,
+  error,
   wide,
   onConfirm,
   onClose,
@@ -37,7 +37,7 @@ export function Dialog({
     const shown = dialog.current;
     const before = document.activeElement;
     shown?.showModal();
-    // Where something can be lost, the way back is what Enter and Space do.
+    // In a dialog that deletes something, Enter and Space cancel.
     shown?.querySelector<HTMLElement>(danger ? ".actions .button:last-child" : "input, select, .actions .button")?.focus();
     return () => {
       shown?.close();
@@ -65,7 +65,7 @@ export function Dialog({
       >
         <h2 id={id}>{title}</h2>
         {children}
-        {wrong && <Wrong>{wrong}</Wrong>}
+        {error && <ErrorMessage>{error}</ErrorMessage>}
         <div class="actions">
           {confirm && (
             <Button type="submit" weight="main" danger={danger ?? false} busy={busy ?? false}>

@@ -1,48 +1,48 @@
-// What stands around every page?
+// The header and navigation around every page.
 
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { useDoing } from "../hooks.ts";
-import { useKept } from "../observable.ts";
-import { connection, house, signOut } from "../session.ts";
-import { here, Link } from "../navigation.tsx";
-import { news } from "../announcements.ts";
-import type { Place } from "../routes.ts";
+import { usePendingAction } from "../hooks.ts";
+import { useObservable } from "../observable.ts";
+import { connection, workspaceList, signOut } from "../session.ts";
+import { currentRoute, Link } from "../navigation.tsx";
+import { announcement } from "../announcements.ts";
+import type { Route } from "../routes.ts";
 import { nextTheme, theme, type Theme } from "../theme.ts";
 import type { Me } from "../api-types.ts";
-import { Button, Wrong } from "./controls.tsx";
+import { Button, ErrorMessage } from "./controls.tsx";
 import { Icon, type IconName } from "./Icon.tsx";
 import { SleepBanners } from "./SleepBanners.tsx";
 
 interface Tab {
-  to: Place;
-  says: string;
+  to: Route;
+  label: string;
   icon: IconName;
-  pages: Place["page"][];
+  pages: Route["page"][];
   admin?: true;
 }
 
 const TABS: Tab[] = [
-  { to: { page: "workspaces" }, says: "Workspaces", icon: "home", pages: ["workspaces", "workspace", "shell"] },
-  { to: { page: "activity" }, says: "Activity", icon: "activity", pages: ["activity"] },
-  { to: { page: "system" }, says: "System", icon: "system", pages: ["system"], admin: true },
-  { to: { page: "users" }, says: "Users", icon: "users", pages: ["users"], admin: true },
+  { to: { page: "workspaces" }, label: "Workspaces", icon: "home", pages: ["workspaces", "workspace", "shell"] },
+  { to: { page: "activity" }, label: "Activity", icon: "activity", pages: ["activity"] },
+  { to: { page: "system" }, label: "System", icon: "system", pages: ["system"], admin: true },
+  { to: { page: "users" }, label: "Users", icon: "users", pages: ["users"], admin: true },
 ];
 
-const THEME_SAYS: Record<Theme, [IconName, string]> = {
-  system: ["system_theme", "Colours: as the system has them"],
-  light: ["light", "Colours: light"],
-  dark: ["dark", "Colours: dark"],
+const THEME_LABEL: Record<Theme, [IconName, string]> = {
+  system: ["system_theme", "Theme: system"],
+  light: ["light", "Theme: light"],
+  dark: ["dark", "Theme: dark"],
 };
 
 export function Frame({ me, children }: { me: Me; children: ComponentChildren }) {
-  const at = useKept(here);
-  const is = useKept(connection);
-  const [icon, label] = THEME_SAYS[useKept(theme)];
+  const at = useObservable(currentRoute);
+  const is = useObservable(connection);
+  const [icon, label] = THEME_LABEL[useObservable(theme)];
   return (
     <div class="frame" data-page={at.page}>
       <a class="skip" href="#content">
-        Skip to the content
+        Skip to content
       </a>
       <header class="top">
         <Link class="brand" to={{ page: "workspaces" }} label="Torpor: all workspaces">
@@ -51,9 +51,9 @@ export function Frame({ me, children }: { me: Me; children: ComponentChildren })
         </Link>
         <nav class="tabs" aria-label="Pages">
           {TABS.filter((tab) => !tab.admin || me.is_admin).map((tab) => (
-            <Link key={tab.says} to={tab.to} current={tab.pages.includes(at.page)}>
+            <Link key={tab.label} to={tab.to} current={tab.pages.includes(at.page)}>
               <Icon name={tab.icon} />
-              <span>{tab.says}</span>
+              <span>{tab.label}</span>
             </Link>
           ))}
         </nav>
@@ -68,7 +68,7 @@ export function Frame({ me, children }: { me: Me; children: ComponentChildren })
         <Button icon={icon} weight="quiet" label={label} onClick={nextTheme} />
         <UserMenu me={me} />
       </header>
-      <News />
+      <Announcements />
       <SleepBanners me={me} />
       <div id="content" tabIndex={-1}>
         {children}
@@ -77,28 +77,28 @@ export function Frame({ me, children }: { me: Me; children: ComponentChildren })
   );
 }
 
-/** Said, not shown. */
-function News() {
-  const now = useKept(house);
+/** For screen readers only. */
+function Announcements() {
+  const now = useObservable(workspaceList);
   const before = useRef(now);
-  const [said, setSaid] = useState("");
+  const [text, setText] = useState("");
   useEffect(() => {
-    const next = news(before.current, now);
+    const next = announcement(before.current, now);
     before.current = now;
-    if (next) setSaid(next);
+    if (next) setText(next);
   }, [now]);
   return (
     <p class="unseen" role="status">
-      {said}
+      {text}
     </p>
   );
 }
 
 function UserMenu({ me }: { me: Me }) {
   const [open, setOpen] = useState(false);
-  const doing = useDoing();
+  const pending = usePendingAction();
   const menu = useRef<HTMLDivElement>(null);
-  const at = useKept(here);
+  const at = useObservable(currentRoute);
   useEffect(() => setOpen(false), [at]);
   useEffect(() => {
     if (!open) return;
@@ -143,11 +143,11 @@ function UserMenu({ me }: { me: Me }) {
           <Icon name="open" />
           <span>API reference</span>
         </a>
-        <button type="button" onClick={() => void doing.run("out", signOut)}>
+        <button type="button" onClick={() => void pending.run("out", signOut)}>
           <Icon name="out" />
           <span>Sign out</span>
         </button>
-        <Wrong>{doing.wrong}</Wrong>
+        <ErrorMessage>{pending.error}</ErrorMessage>
       </div>
     </div>
   );

@@ -1,11 +1,11 @@
-// Which small pictures are there?
+// The icons.
 
 const PATHS = {
   plus: "M12 5v14M5 12h14",
   open: "M14 5h5v5M19 5l-8 8M11 6H6.500A1.500 1.500 0 0 0 5 7.500v10A1.500 1.500 0 0 0 6.500 19h10a1.500 1.500 0 0 0 1.500-1.500V13",
   shell: "M5 7l5 5-5 5M12 17h7",
   start: "M8 5.500v13l10.500-6.500z",
-  stop: "M19 14.500A7.500 7.500 0 1 1 9.500 5a6 6 0 0 0 9.500 9.500z",
+  stop: "M6.500 6.500h11v11h-11z",
   archive: "M4 5h16v4H4zM5.500 9v10h13V9M10 13h4",
   delete: "M5 7h14M10 7V5h4v2M7 7l.8 12h8.400L17 7M10.500 11v5M13.500 11v5",
   recover: "M5 12a7 7 0 1 0 2.200-5.100M5 5v4h4",

@@ -1,8 +1,8 @@
-// What does it look like where the workspaces sleep?
+// The picture behind the sign-in form.
 
-export function Night() {
+export function SignInBackground() {
   return (
-    <svg class="night" viewBox="0 0 900 700" preserveAspectRatio="xMinYMax slice" aria-hidden="true">
+    <svg class="sign-in-background" viewBox="0 0 900 700" preserveAspectRatio="xMinYMax slice" aria-hidden="true">
       <defs>
         <radialGradient id="glow">
           <stop offset="0.2" />

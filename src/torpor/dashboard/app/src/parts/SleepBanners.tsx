@@ -1,26 +1,26 @@
-// Which workspaces are about to be stopped, and how are they kept awake?
+// Banners for workspaces that go to sleep soon.
 
 import { may } from "../actions.ts";
-import { useDoing, useNow } from "../hooks.ts";
-import { useKept } from "../observable.ts";
-import { house } from "../session.ts";
-import { here, Link } from "../navigation.tsx";
+import { usePendingAction, useNow } from "../hooks.ts";
+import { useObservable } from "../observable.ts";
+import { workspaceList } from "../session.ts";
+import { currentRoute, Link } from "../navigation.tsx";
 import { exactly } from "../time.ts";
-import { bannerWords, sleepingSoon, type Warned } from "../sleep-warnings.ts";
+import { bannerText, sleepingSoon, type Warned } from "../sleep-warnings.ts";
 import type { Me } from "../api-types.ts";
 import { keepAwake } from "../commands.ts";
-import { Button, Wrong } from "./controls.tsx";
+import { Button, ErrorMessage } from "./controls.tsx";
 import { Icon } from "./Icon.tsx";
 
-// More at once would hide the page.
+// More banners would hide the page.
 const MOST_SHOWN = 3;
 
 export function SleepBanners({ me }: { me: Me }) {
-  const soon = sleepingSoon(useKept(house), me, useKept(here));
+  const soon = sleepingSoon(useObservable(workspaceList), me, useObservable(currentRoute));
   if (soon.length === 0) return null;
   const more = soon.length - MOST_SHOWN;
   return (
-    <section class="banners" aria-label="Workspaces that are stopped soon">
+    <section class="banners" aria-label="Workspaces that go to sleep soon">
       {soon.slice(0, MOST_SHOWN).map((one) => (
         <SleepBanner key={one.id} workspace={one} me={me} />
       ))}
@@ -31,22 +31,22 @@ export function SleepBanners({ me }: { me: Me }) {
 
 function SleepBanner({ workspace, me }: { workspace: Warned; me: Me }) {
   const now = useNow(1000);
-  const doing = useDoing();
+  const pending = usePendingAction();
   return (
     <div class="banner" data-sleeping-soon={workspace.name}>
       <Icon name="dark" />
       <p>
         <Link to={{ page: "workspace", name: workspace.name }}>{workspace.name}</Link>{" "}
         <time dateTime={workspace.sleeps_at} title={exactly(workspace.sleeps_at)}>
-          {bannerWords(workspace.sleeps_at, now)}
+          {bannerText(workspace.sleeps_at, now)}
         </time>
       </p>
       {may(workspace, me, "HOLD") && (
-        <Button weight="strong" busy={doing.busy !== ""} onClick={() => void doing.run("hold", () => keepAwake(workspace))}>
+        <Button weight="strong" busy={pending.busy !== ""} onClick={() => void pending.run("hold", () => keepAwake(workspace))}>
           Keep awake for 1 hour
         </Button>
       )}
-      <Wrong onClose={doing.clear}>{doing.wrong}</Wrong>
+      <ErrorMessage onClose={pending.clear}>{pending.error}</ErrorMessage>
     </div>
   );
 }

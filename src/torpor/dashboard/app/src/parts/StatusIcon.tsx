@@ -1,4 +1,4 @@
-// How is a phase seen at a glance? As the moon: full when awake, half when asleep, a sickle in torpor.
+// The status as an icon: a full disc when running, a half disc when stopped, a crescent when archived.
 
 import type { Phase } from "../api-types.ts";
 
@@ -12,10 +12,10 @@ const LIT: Record<Phase, string | null> = {
   DELETED: null,
 };
 
-export function Moon({ phase, moving = false, size = 22 }: { phase: Phase; moving?: boolean; size?: number }) {
+export function StatusIcon({ phase, moving = false, size = 22 }: { phase: Phase; moving?: boolean; size?: number }) {
   const lit = LIT[phase];
   return (
-    <svg class="moon" data-phase={phase} data-moving={moving} viewBox="0 0 24 24" width={size} height={size} aria-hidden="true">
+    <svg class="status-icon" data-phase={phase} data-moving={moving} viewBox="0 0 24 24" width={size} height={size} aria-hidden="true">
       <circle class="ring" cx="12" cy="12" r="9" />
       {lit && <path class="lit" d={lit} />}
       {phase === "ERROR" && <path class="mark" d="M12 7v6M12 16.500v.1" />}

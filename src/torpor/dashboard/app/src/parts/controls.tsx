@@ -1,4 +1,4 @@
-// What is pressed, filled in and read again and again?
+// Buttons, fields and other small parts.
 
 import type { ComponentChildren, JSX } from "preact";
 import { useEffect, useId, useRef, useState } from "preact/hooks";
@@ -50,14 +50,14 @@ export function Button({
   );
 }
 
-/** Says what went wrong, where it went wrong. */
-export function Wrong({ children, onClose }: { children: string; onClose?: () => void }) {
+/** An error message beside the action that failed. */
+export function ErrorMessage({ children, onClose }: { children: string; onClose?: () => void }) {
   if (!children) return null;
   return (
     <div class="wrong" role="alert">
       <Icon name="warning" />
       <p>{children}</p>
-      {onClose && <Button icon="close" weight="quiet" label="Dismiss this message" onClick={onClose} />}
+      {onClose && <Button icon="close" weight="quiet" label="Dismiss" onClick={onClose} />}
     </div>
   );
 }
@@ -87,7 +87,7 @@ export function Field({ label, hint, wide, children }: FieldProps) {
 interface TextProps extends Omit<FieldProps, "children"> {
   value: string;
   onValue: (value: string) => void;
-  /** Whether the keyboard begins here. */
+  /** Whether the field gets the focus when it appears. */
   focus?: boolean;
   secret?: boolean;
   required?: boolean;
@@ -141,9 +141,9 @@ export function Choice<Value extends string>({ label, hint, value, onValue, opti
       value={value}
       onChange={(event) => onValue(event.currentTarget.value as Value)}
     >
-      {options.map(([name, says]) => (
+      {options.map(([name, label]) => (
         <option key={name} value={name} selected={name === value}>
-          {says}
+          {label}
         </option>
       ))}
     </select>
@@ -156,7 +156,7 @@ export function Choice<Value extends string>({ label, hint, value, onValue, opti
   );
 }
 
-/** Something to type elsewhere, and a button that takes it there. */
+/** A text with a button that copies it. */
 export function Copyable({ text, label, secret }: { text: string; label: string; secret?: boolean }) {
   const [copied, setCopied] = useState(false);
   const shown = useRef<HTMLElement>(null);
@@ -166,7 +166,7 @@ export function Copyable({ text, label, secret }: { text: string; label: string;
       setCopied(true);
       setTimeout(() => setCopied(false), 1600);
     } catch {
-      // Without leave to write to the clipboard: selected, so that the keyboard can.
+      // Without permission for the clipboard the text is selected, so that the keyboard can copy it.
       if (shown.current) getSelection()?.selectAllChildren(shown.current);
     }
   };
@@ -185,7 +185,7 @@ export function Copyable({ text, label, secret }: { text: string; label: string;
   );
 }
 
-/** A time as people say it, and exactly when the pointer rests on it. */
+/** A relative time; the exact time is in its tooltip. */
 export function When({ at, now, future }: { at: string; now: number; future?: boolean }) {
   return (
     <time dateTime={at} title={exactly(at)}>
@@ -214,8 +214,8 @@ export function Card({ title, aside, children, kind }: CardProps) {
   );
 }
 
-/** What stands where something will be. */
-export function Waiting({ lines = 3 }: { lines?: number }) {
+/** Shown while data is loading. */
+export function Placeholder({ lines = 3 }: { lines?: number }) {
   return (
     <div class="waiting" role="status" aria-label="Loading">
       {Array.from({ length: lines }, (_, at) => (

@@ -1,13 +1,13 @@
-// Who keeps it awake, and why?
+// Keep a workspace awake for a time.
 
 import { useState } from "preact/hooks";
 import { may } from "../../actions.ts";
-import { ask, of } from "../../api-client.ts";
-import { useAsked, useDoing } from "../../hooks.ts";
-import { Button, Card, Choice, TextField, When, Wrong } from "../../parts/controls.tsx";
+import { request, workspacePath } from "../../api-client.ts";
+import { useRequest, usePendingAction } from "../../hooks.ts";
+import { Button, Card, Choice, TextField, When, ErrorMessage } from "../../parts/controls.tsx";
 import type { Lease, Me, Workspace } from "../../api-types.ts";
 
-const LONG = [
+const DURATIONS = [
   ["1800", "30 min"],
   ["3600", "1 h"],
   ["14400", "4 h"],
@@ -16,36 +16,36 @@ const LONG = [
   ["604800", "7 days"],
 ] as const;
 
-export function Holds({ workspace, me, now }: { workspace: Workspace; me: Me; now: number }) {
-  const path = `${of(workspace.id)}/leases`;
-  const { said, again } = useAsked<{ items: Lease[] }>(path, `${workspace.phase} ${workspace.sleeps_at}`, 30_000);
+export function KeepAwake({ workspace, me, now }: { workspace: Workspace; me: Me; now: number }) {
+  const path = `${workspacePath(workspace.id)}/leases`;
+  const { data, reload } = useRequest<{ items: Lease[] }>(path, `${workspace.phase} ${workspace.sleeps_at}`, 30_000);
   const [reason, setReason] = useState("");
   const [seconds, setSeconds] = useState<string>("3600");
   const [adding, setAdding] = useState(false);
-  const doing = useDoing();
+  const pending = usePendingAction();
   const hold = async (event: Event): Promise<void> => {
     event.preventDefault();
-    if (!(await doing.run("hold", () => ask("POST", path, { reason, seconds: Number(seconds) })))) return;
+    if (!(await pending.run("hold", () => request("POST", path, { reason, seconds: Number(seconds) })))) return;
     setReason("");
     setAdding(false);
-    again();
+    reload();
   };
-  const end = (lease: Lease) => doing.run(lease.id, () => ask("DELETE", `${path}/${lease.id}`)).then(again);
+  const end = (lease: Lease) => pending.run(lease.id, () => request("DELETE", `${path}/${lease.id}`)).then(reload);
   const mayHold = may(workspace, me, "HOLD");
   return (
     <Card
-      title="Holds"
+      title="Keep awake"
       aside={
         mayHold && !adding ? (
           <Button weight="quiet" icon="plus" onClick={() => setAdding(true)}>
-            Hold awake
+            Keep awake
           </Button>
         ) : null
       }
     >
-      {said?.items.length === 0 && !adding && <p class="dim">Nothing holds it awake: it sleeps when nobody uses it.</p>}
+      {data?.items.length === 0 && !adding && <p class="dim">The workspace goes to sleep when it is not in use.</p>}
       <ul class="lines">
-        {said?.items.map((one) => (
+        {data?.items.map((one) => (
           <li key={one.id}>
             <span>
               {one.reason} <small>by {one.created_by}</small>
@@ -57,8 +57,8 @@ export function Holds({ workspace, me, now }: { workspace: Workspace; me: Me; no
               <Button
                 weight="quiet"
                 icon="close"
-                busy={doing.busy === one.id}
-                label={`End the hold: ${one.reason}`}
+                busy={pending.busy === one.id}
+                label={`Stop keeping awake: ${one.reason}`}
                 onClick={() => void end(one)}
               />
             )}
@@ -68,7 +68,7 @@ export function Holds({ workspace, me, now }: { workspace: Workspace; me: Me; no
       {adding && (
         <form class="inline-form" onSubmit={(event) => void hold(event)}>
           <TextField
-            label="Why"
+            label="Reason"
             value={reason}
             onValue={setReason}
             required
@@ -76,10 +76,10 @@ export function Holds({ workspace, me, now }: { workspace: Workspace; me: Me; no
             placeholder="a long training run"
             focus
           />
-          <Choice label="For how long" value={seconds} onValue={setSeconds} options={LONG} />
+          <Choice label="Duration" value={seconds} onValue={setSeconds} options={DURATIONS} />
           <div class="actions">
-            <Button type="submit" weight="strong" busy={doing.busy === "hold"}>
-              Hold
+            <Button type="submit" weight="strong" busy={pending.busy === "hold"}>
+              Keep awake
             </Button>
             <Button weight="quiet" onClick={() => setAdding(false)}>
               Cancel
@@ -87,7 +87,7 @@ export function Holds({ workspace, me, now }: { workspace: Workspace; me: Me; no
           </div>
         </form>
       )}
-      <Wrong onClose={doing.clear}>{doing.wrong}</Wrong>
+      <ErrorMessage onClose={pending.clear}>{pending.error}</ErrorMessage>
     </Card>
   );
 }

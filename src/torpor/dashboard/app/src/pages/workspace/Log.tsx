@@ -1,8 +1,8 @@
-// What did its program write?
+// The log of a workspace.
 
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
-import { of } from "../../api-client.ts";
-import { useAsked } from "../../hooks.ts";
+import { workspacePath } from "../../api-client.ts";
+import { useRequest } from "../../hooks.ts";
 import { Button, Card } from "../../parts/controls.tsx";
 import type { Workspace } from "../../api-types.ts";
 
@@ -22,21 +22,21 @@ export function Log({ workspace }: { workspace: Workspace }) {
       {open ? (
         <Lines workspace={workspace} />
       ) : (
-        <p class="dim">What its program writes to standard output and standard error.</p>
+        <p class="dim">The standard output and standard error of the program.</p>
       )}
     </Card>
   );
 }
 
 function Lines({ workspace }: { workspace: Workspace }) {
-  const isAwake = workspace.phase === "RUNNING";
-  const { said, wrong } = useAsked<string>(`${of(workspace.id)}/logs?tail=400`, workspace.phase, isAwake ? FOLLOW_MS : 0);
+  const isRunning = workspace.phase === "RUNNING";
+  const { data, error } = useRequest<string>(`${workspacePath(workspace.id)}/logs?tail=400`, workspace.phase, isRunning ? FOLLOW_MS : 0);
   const lines = useRef<HTMLPreElement>(null);
   const follows = useRef(true);
   useLayoutEffect(() => {
     const shown = lines.current;
     if (shown && follows.current) shown.scrollTop = shown.scrollHeight;
-  }, [said]);
+  }, [data]);
   return (
     <>
       <pre
@@ -51,9 +51,9 @@ function Lines({ workspace }: { workspace: Workspace }) {
           follows.current = shown.scrollHeight - shown.scrollTop - shown.clientHeight < 24;
         }}
       >
-        {said || (wrong ? wrong : said === null ? "…" : "It wrote nothing.")}
+        {data || (error ? error : data === null ? "…" : "The log is empty.")}
       </pre>
-      <p class="dim">{isAwake ? "Looked at every few seconds." : "As of the last time it ran."}</p>
+      <p class="dim">{isRunning ? "Updates every 3 seconds." : "From the last run."}</p>
     </>
   );
 }

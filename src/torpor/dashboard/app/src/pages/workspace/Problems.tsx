@@ -1,76 +1,45 @@
-// Why is it as it is, and which ways are there out of it?
+// What prevents a workspace from reaching the requested state, and what you can do.
 
-import { type Action, ACTION_SAYS, may, WISHES } from "../../actions.ts";
-import { of } from "../../api-client.ts";
-import { type Doing, useAsked, useNow } from "../../hooks.ts";
-import { Command } from "../../parts/Command.tsx";
-import { Button, Card, Waiting, When } from "../../parts/controls.tsx";
+import { type Action, ACTION_LABEL, may, WISHES } from "../../actions.ts";
+import type { Archive, Me, OperationKind, Workspace } from "../../api-types.ts";
+import { recover, remove, requestState } from "../../commands.ts";
+import { type PendingAction, useNow } from "../../hooks.ts";
+import { diskProblem, STATUS_OF_OPERATION, WISH_LABEL } from "../../labels.ts";
+import { outage, outageText } from "../../outage.ts";
+import { Button, When } from "../../parts/controls.tsx";
 import { Icon, type IconName } from "../../parts/Icon.tsx";
-import { outage, outageWords } from "../../outage.ts";
 import { size } from "../../sizes.ts";
-import { local } from "../../time.ts";
-import type { Archive, Explanation, Me, Workspace } from "../../api-types.ts";
-import { recover, remove, wish } from "../../commands.ts";
 
 interface Props {
   workspace: Workspace;
   me: Me;
-  asKey: string;
-  doing: Doing;
+  pending: PendingAction;
   archives: Archive[];
 }
 
-export function Explained({ workspace, me, asKey, doing, archives }: Props) {
-  const { said, wrong } = useAsked<Explanation>(`${of(workspace.id)}/explain`, asKey, 15_000);
-  const inError = workspace.error?.is_terminal === true;
+export function Problems({ workspace, me, pending, archives }: Props) {
+  const disk = diskProblem(workspace);
   return (
     <>
-      {outage(workspace) && <Outage workspace={workspace} />}
-      {workspace.error && <Trouble workspace={workspace} me={me} doing={doing} archives={archives} />}
-      <Card title="What is going on?">
-        {!said && (wrong ? <p class="dim">{wrong}</p> : <Waiting />)}
-        {said && (
-          <>
-            <p class="summary">{said.summary}</p>
-            <dl class="story">
-              {said.lines.map((line) => {
-                const [, head, rest] = /^([A-Z][a-z ]+): (.*)$/s.exec(line) ?? [null, "", line];
-                return (
-                  <div key={line}>
-                    <dt>{head}</dt>
-                    <dd>{local(rest, Date.now())}</dd>
-                  </div>
-                );
-              })}
-            </dl>
-            {said.ways_out.length > 0 && (
-              <details class="ways" open={inError}>
-                <summary>The same with the command line</summary>
-                <ul class="lines">
-                  {said.ways_out.map((way) => (
-                    <li key={way.command}>
-                      <Command words={way.command} />
-                      <span class="dim">{way.means}</span>
-                    </li>
-                  ))}
-                </ul>
-              </details>
-            )}
-          </>
-        )}
-      </Card>
+      {outage(workspace) && <OutageCard workspace={workspace} />}
+      {disk && (
+        <section class="card problem">
+          <p>{disk}</p>
+        </section>
+      )}
+      {workspace.error && <ErrorCard workspace={workspace} me={me} pending={pending} archives={archives} />}
     </>
   );
 }
 
-function Outage({ workspace }: { workspace: Workspace }) {
+function OutageCard({ workspace }: { workspace: Workspace }) {
   const now = useNow();
   const since = outage(workspace)?.last_transition_time;
   return (
-    <section class="card trouble" role="group" aria-labelledby="outage-title">
+    <section class="card problem" role="group" aria-labelledby="outage-title">
       <header class="card-head">
         <h2 id="outage-title">
-          <Icon name="warning" /> Something that it needs cannot be reached
+          <Icon name="warning" /> Waiting for a service that does not respond
         </h2>
         {since && (
           <span class="dim">
@@ -78,77 +47,79 @@ function Outage({ workspace }: { workspace: Workspace }) {
           </span>
         )}
       </header>
-      <p>{outageWords(workspace)}</p>
+      <p>{outageText(workspace)}</p>
     </section>
   );
 }
 
 const INSTEAD: Partial<Record<Action, string>> = {
-  start: "Another wish clears the error as well: run it.",
-  stop: "Leave its program stopped, with its home at hand.",
-  archive: "Put its home to sleep in the archive as it is.",
+  start: "Clear the error and start the workspace.",
+  stop: "Clear the error and keep the home on disk. Nothing runs.",
+  archive: "Clear the error and archive the home as it is.",
 };
 
-function Trouble({ workspace, me, doing, archives }: Omit<Props, "asKey">) {
+function ErrorCard({ workspace, me, pending, archives }: Props) {
   const { error } = workspace;
   if (!error) return null;
   const isUnmarked = error.reason === "MarkerUnreadable";
   const isLost = error.reason === "DataLost" || isUnmarked;
-  const last = typeof error.context["last_lines"] === "string" ? error.context["last_lines"] : "";
+  const lastLines = typeof error.context["last_lines"] === "string" ? error.context["last_lines"] : "";
   const mayRecover = may(workspace, me, "RECOVER") && error.is_terminal;
-  const isGoing = workspace.deleted_at !== null;
+  const isDeleting = workspace.deleted_at !== null;
+  const operation = STATUS_OF_OPERATION[error.operation as OperationKind] ?? "";
   return (
-    <section class="card trouble" role="group" aria-labelledby="trouble-title">
+    <section class="card problem" role="group" aria-labelledby="error-title">
       <header class="card-head">
-        <h2 id="trouble-title">
+        <h2 id="error-title">
           <Icon name="warning" />{" "}
-          {error.is_terminal ? "It needs a word from you" : "Something failed, and is tried again by itself"}
+          {error.is_terminal ? "Action required" : "An operation failed. Torpor retries automatically."}
         </h2>
       </header>
       <p>
-        <strong>{error.reason}</strong> in {error.operation}: {error.message}
+        <strong>{error.reason}</strong>
+        {operation && ` while ${operation.toLowerCase()}`}: {error.message}
       </p>
-      {last && <pre class="last-lines">{last}</pre>}
+      {lastLines && <pre class="last-lines">{lastLines}</pre>}
       {mayRecover && (
-        <ul class="ways-out" aria-label="Ways out">
+        <ul class="solutions" aria-label="What you can do">
           {!isLost && (
             <li>
               <Button
                 weight="main"
                 icon="recover"
-                busy={doing.busy === "recover"}
-                onClick={() => void doing.run("recover", () => recover(workspace))}
+                busy={pending.busy === "recover"}
+                onClick={() => void pending.run("recover", () => recover(workspace))}
               >
-                Try again
+                Retry
               </Button>
-              <span>Forget the error and go on towards {workspace.desired_state}.</span>
+              <span>Clear the error and continue to the requested state: {WISH_LABEL[workspace.desired_state]}.</span>
             </li>
           )}
           {!isLost &&
-            !isGoing &&
+            !isDeleting &&
             WISHES[workspace.desired_state].map((action) => (
               <li key={action}>
                 <Button
                   icon={action as IconName}
-                  busy={doing.busy === action}
-                  onClick={() => void doing.run(action, () => wish(workspace, action))}
+                  busy={pending.busy === action}
+                  onClick={() => void pending.run(action, () => requestState(workspace, action))}
                 >
-                  {ACTION_SAYS[action]} instead
+                  {ACTION_LABEL[action]} instead
                 </Button>
                 <span>{INSTEAD[action]}</span>
               </li>
             ))}
-          {isUnmarked && !isGoing && (
+          {isUnmarked && !isDeleting && (
             <li>
               <Button
                 weight="main"
                 icon="recover"
-                busy={doing.busy === "accept"}
-                onClick={() => void doing.run("accept", () => recover(workspace, { accept: true }))}
+                busy={pending.busy === "accept"}
+                onClick={() => void pending.run("accept", () => recover(workspace, { accept: true }))}
               >
-                Go on with the home as it is
+                Continue with the home as it is
               </Button>
-              <span>Its files stay as they are, and a new marker is written.</span>
+              <span>Keep all files. Torpor writes a new marker.</span>
             </li>
           )}
           {isLost &&
@@ -157,13 +128,13 @@ function Trouble({ workspace, me, doing, archives }: Omit<Props, "asKey">) {
                 <Button
                   weight={at === 0 && !isUnmarked ? "main" : "plain"}
                   icon="archive"
-                  busy={doing.busy === one.key}
-                  onClick={() => void doing.run(one.key, () => recover(workspace, { archive_key: one.key }))}
+                  busy={pending.busy === one.key}
+                  onClick={() => void pending.run(one.key, () => recover(workspace, { archive_key: one.key }))}
                 >
-                  {at === 0 ? "Go on from the latest archive" : "Go on from an older archive"}
+                  {at === 0 ? "Restore the latest archive" : "Restore an older archive"}
                 </Button>
                 <span>
-                  {size(one.home_bytes)}, generation {one.generation}, opened {one.revision} times.
+                  {size(one.home_bytes)}, generation {one.generation}, revision {one.revision}.
                 </span>
               </li>
             ))}
@@ -171,25 +142,25 @@ function Trouble({ workspace, me, doing, archives }: Omit<Props, "asKey">) {
             <li>
               <Button
                 icon="home"
-                busy={doing.busy === "empty"}
-                onClick={() => void doing.run("empty", () => recover(workspace, { empty: true }))}
+                busy={pending.busy === "empty"}
+                onClick={() => void pending.run("empty", () => recover(workspace, { empty: true }))}
               >
-                Go on with an empty home
+                Continue with an empty home
               </Button>
-              <span>What was in it is given up; its archives stay.</span>
+              <span>The files of the old home are lost. The archives stay.</span>
             </li>
           )}
-          {isGoing && may(workspace, me, "DELETE") && (
+          {isDeleting && may(workspace, me, "DELETE") && (
             <li>
               <Button
                 danger
                 icon="delete"
-                busy={doing.busy === "purge"}
-                onClick={() => void doing.run("purge", () => remove(workspace, true))}
+                busy={pending.busy === "purge"}
+                onClick={() => void pending.run("purge", () => remove(workspace, true))}
               >
-                Give up the home too
+                Purge
               </Button>
-              <span>This cannot be taken back.</span>
+              <span>Delete the home and all archives. You cannot undo this.</span>
             </li>
           )}
         </ul>

@@ -1,36 +1,36 @@
-// With whom is it shared, and what may they do?
+// Share a workspace with other users.
 
 import { useState } from "preact/hooks";
 import { may } from "../../actions.ts";
-import { ask, of } from "../../api-client.ts";
-import { useDoing } from "../../hooks.ts";
+import { request, workspacePath } from "../../api-client.ts";
+import { usePendingAction } from "../../hooks.ts";
 import { show } from "../../session.ts";
-import { Button, Card, Choice, TextField, Wrong } from "../../parts/controls.tsx";
+import { Button, Card, Choice, TextField, ErrorMessage } from "../../parts/controls.tsx";
 import type { Me, Role, Workspace } from "../../api-types.ts";
 
 const ROLES: readonly (readonly [Role, string])[] = [
-  ["use", "use: open it, run commands"],
+  ["use", "use: open, run commands"],
   ["manage", "manage: also start, stop, change"],
 ];
 
 export function Sharing({ workspace, me }: { workspace: Workspace; me: Me }) {
-  const doing = useDoing();
+  const pending = usePendingAction();
   const [username, setUsername] = useState("");
   const [role, setRole] = useState<Role>("use");
   const [adding, setAdding] = useState(false);
   const mayShare = may(workspace, me, "SHARE");
   const shares = Object.entries(workspace.shares);
-  const path = (user: string): string => `${of(workspace.id)}/shares/${encodeURIComponent(user)}`;
-  const again = async (): Promise<void> => show(await ask<Workspace>("GET", of(workspace.id)));
+  const path = (user: string): string => `${workspacePath(workspace.id)}/shares/${encodeURIComponent(user)}`;
+  const reload = async (): Promise<void> => show(await request<Workspace>("GET", workspacePath(workspace.id)));
   const grant = (user: string, as: Role): Promise<boolean> =>
-    doing.run(`grant ${user}`, async () => {
-      await ask("PUT", path(user), { role: as });
-      await again();
+    pending.run(`grant ${user}`, async () => {
+      await request("PUT", path(user), { role: as });
+      await reload();
     });
   const revoke = (user: string): Promise<boolean> =>
-    doing.run(`revoke ${user}`, async () => {
-      await ask("DELETE", path(user));
-      await again();
+    pending.run(`revoke ${user}`, async () => {
+      await request("DELETE", path(user));
+      await reload();
     });
   const add = async (event: Event): Promise<void> => {
     event.preventDefault();
@@ -50,7 +50,7 @@ export function Sharing({ workspace, me }: { workspace: Workspace; me: Me }) {
       }
     >
       {shares.length === 0 && !adding && (
-        <p class="dim">{mayShare ? "Only you, and administrators, see it." : `It is ${workspace.owner}’s.`}</p>
+        <p class="dim">{mayShare ? "Only you and administrators see this workspace." : `${workspace.owner} owns this workspace.`}</p>
       )}
       <ul class="lines">
         {shares.map(([user, granted]) => (
@@ -60,7 +60,7 @@ export function Sharing({ workspace, me }: { workspace: Workspace; me: Me }) {
               <>
                 <Choice
                   bare
-                  label={`What ${user} may do`}
+                  label={`Role of ${user}`}
                   value={granted}
                   onValue={(as) => void grant(user, as)}
                   options={[
@@ -72,7 +72,7 @@ export function Sharing({ workspace, me }: { workspace: Workspace; me: Me }) {
                   weight="quiet"
                   icon="close"
                   label={`Stop sharing with ${user}`}
-                  busy={doing.busy === `revoke ${user}`}
+                  busy={pending.busy === `revoke ${user}`}
                   onClick={() => void revoke(user)}
                 />
               </>
@@ -85,9 +85,9 @@ export function Sharing({ workspace, me }: { workspace: Workspace; me: Me }) {
       {adding && (
         <form class="inline-form" onSubmit={(event) => void add(event)}>
           <TextField label="Username" value={username} onValue={setUsername} required autocomplete="off" focus />
-          <Choice label="They may" value={role} onValue={setRole} options={ROLES} />
+          <Choice label="Role" value={role} onValue={setRole} options={ROLES} />
           <div class="actions">
-            <Button type="submit" weight="strong" busy={doing.busy !== ""}>
+            <Button type="submit" weight="strong" busy={pending.busy !== ""}>
               Share
             </Button>
             <Button weight="quiet" onClick={() => setAdding(false)}>
@@ -96,7 +96,7 @@ export function Sharing({ workspace, me }: { workspace: Workspace; me: Me }) {
           </div>
         </form>
       )}
-      <Wrong onClose={doing.clear}>{doing.wrong}</Wrong>
+      <ErrorMessage onClose={pending.clear}>{pending.error}</ErrorMessage>
     </Card>
   );
 }

@@ -1,0 +1,22 @@
+"""Report what the live controllers confine, and the warnings that follow from it."""
+
+from collections.abc import Mapping, Sequence
+
+from torpor.domain.unconfined import port_warnings
+from torpor.store.controller_members import Member
+from torpor.store.service_store import ServiceStore
+from torpor.templates.catalogue import templates
+
+
+class ConfinementService:
+    def __init__(self, store: ServiceStore) -> None:
+        self._store = store
+
+    async def members(self) -> Sequence[Member]:
+        """The live controllers, with the confinement of each."""
+        return await self._store.members()
+
+    async def template_warnings(self) -> Mapping[str, Sequence[str]]:
+        """What users should know before they choose a template, by the template's name."""
+        warnings = port_warnings(one.confinement for one in await self.members())
+        return {one.name: warnings for one in templates().values() if one.takes_command}
