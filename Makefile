@@ -17,7 +17,7 @@ SETUP_DEV := $(SETUP) --dev
 CONFINE   := $(BIN)/python -m tools.packages
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up test check format docs bench e2e test-browser test-long test-deep test-sort-deep pins clean
+.PHONY: help setup up test check format docs bench e2e test-browser picture test-long test-deep test-sort-deep pins clean
 
 help: ## this list
 	@echo "Torpor: development workspaces that sleep when their people do."
@@ -45,6 +45,10 @@ e2e: ## the real product as a user meets it, browser included
 test-browser: ## only the tests that drive a real Chromium
 	@$(SETUP_DEV) && $(CONFINE)
 	@exec $(BIN)/pytest -m browser $(ARGS)
+
+picture: ## take the README's screenshot, docs/pictures/workspaces.png
+	@$(SETUP_DEV) && $(CONFINE)
+	@TORPOR_TEST_PICTURE=docs/pictures/workspaces.png exec $(BIN)/pytest tests/e2e/test_readme_picture.py $(ARGS)
 
 test-long: ## every state that there can be, controllers that are killed, stopped and cut off, and what waits for long
 	@$(SETUP_DEV) && $(CONFINE)
