@@ -89,11 +89,17 @@ def test_a_workspace_fills_the_disk(tmp_path: Path) -> None:
 def check_one_that_takes_all_at_once(here: Product, disk: Path) -> None:
     """No process is seen to write, and there is no moment before the disk is full."""
     nearly_all_of_it = str((free_mb(disk) - 16) << 20)
-    here.ok("exec", "asleep", "--", "fallocate", "--length", nearly_all_of_it, "big")
-    here.until("asleep", lambda seen: seen["conditions"]["infra.container_ready"]["reason"] == "Paused")
-    wait_until(lambda: free_mb(disk) > 50, within_s=5)  # the reserved space is free for the others
-    here.ok("exec", "asleep", "--", "rm", "big")
-    here.until("asleep", lambda seen: seen["conditions"]["infra.container_ready"]["reason"] == "Ready")
+    allocate = [here.command, "exec", "asleep", "--", "fallocate", "--length", nearly_all_of_it, "big"]
+    # The guard can pause the command before it exits, so its end is awaited only after there is space again.
+    with subprocess.Popen(allocate, env=here.env()) as allocating:
+        try:
+            here.until("asleep", lambda seen: seen["conditions"]["infra.container_ready"]["reason"] == "Paused")
+            wait_until(lambda: free_mb(disk) > 50, within_s=5)  # the reserved space is free for the others
+            here.ok("exec", "asleep", "--", "rm", "big")
+            here.until("asleep", lambda seen: seen["conditions"]["infra.container_ready"]["reason"] == "Ready")
+            assert allocating.wait(20) == 0
+        finally:
+            allocating.kill()
     assert here.get("asleep")[0] == 200
 
 
