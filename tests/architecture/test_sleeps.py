@@ -43,7 +43,7 @@ ALLOWED = {
         control/test_sharing.py::test_the_latch_holds_for_what_is_being_tried_again_and_stops_its_deadline
         e2e/test_busy.py::stays
         e2e/test_idle.py::test_limits_hold_over_several_processes_when_fifty_start_at_once
-        proxy/test_cut_off.py::test_many_that_close_at_once_do_not_keep_the_others_from_being_renewed
+        proxy/test_unreachable_bus.py::test_many_that_close_at_once_do_not_keep_the_others_from_being_renewed
         proxy/test_server.py::test_a_client_that_vanishes_while_it_is_not_read_from_is_noticed
         proxy/test_gate.py::test_a_program_is_held_until_it_is_ready
         proxy/test_gate.py::test_a_page_follows_how_it_stands
@@ -53,7 +53,7 @@ ALLOWED = {
         proxy/test_caller_cache.py::test_while_the_database_is_out_whoever_is_known_stays
         proxy/test_wake.py::test_a_lost_event_costs_a_second_and_no_more
         proxy/test_wake.py::test_one_that_runs_and_cannot_be_reached_yet_is_waited_for
-        runtimes/test_ending.py::beats
+        runtimes/test_process_termination.py::beats
         test_loops.py::test_a_loop_that_only_supervises_others_is_left_alone
         store/test_embedded.py::test_an_old_postgres_that_was_not_told_is_stopped
     """,
@@ -90,7 +90,7 @@ ALLOWED = {
         proxy/test_keep_alive.py::test_the_time_for_a_head_begins_with_it
     """,
     "a slow server, client or network is simulated": """
-        archives/test_silence.py::test_others_go_on_while_a_store_is_silent
+        archives/test_unresponsive_store.py::test_others_go_on_while_a_store_is_silent
         control/test_cut_connections.py::InTransaction.do
         control/test_faults.py::test_who_waits_for_a_slot_loses_no_time_of_its_deadline.take_your_time
         control/test_faults.py::test_an_effect_that_ends_while_the_world_is_looked_at_is_not_begun_again.fail
@@ -104,7 +104,7 @@ ALLOWED = {
         proxy/test_keep_alive.py::test_requests_sent_at_once_are_answered_in_order.sometimes_slow
         proxy/test_upstream_pool.py::test_what_is_said_though_nobody_asked_goes_to_nobody.talks_on
         proxy/test_upstream_pool.py::test_they_are_kept_for_a_while_and_not_too_many.counted
-        runtimes/test_reaching.py::test_a_port_is_named_by_a_line_however_it_comes.said
+        runtimes/test_program_connections.py::test_a_port_is_named_by_a_line_however_it_comes.said
         sort/data/test_thread_pool.py::test_who_is_interrupted_does_not_leave_the_others_at_work.work
         store/test_events.py::test_a_reader_never_misses_one_while_many_write.write
         test_loops.py::test_a_long_turn_that_makes_progress_is_left_alone.turn
@@ -122,16 +122,16 @@ ALLOWED = {
         e2e/test_idle.py::test_a_live_connection_keeps_awake_and_that_of_a_killed_proxy_does_not
         e2e/test_idle.py::test_a_live_connection_keeps_awake_and_that_of_a_killed_proxy_does_not
         e2e/test_idle.py::test_limits_hold_over_several_processes_when_fifty_start_at_once.watch
-        e2e/test_sockets.py::echoes_on
-        e2e/test_sockets.py::test_pings_and_reconnects_are_nobody_and_typing_is_somebody.type_on
-        e2e/test_sockets.py::test_pings_and_reconnects_are_nobody_and_typing_is_somebody.ping_on
-        e2e/test_sockets.py::test_pings_and_reconnects_are_nobody_and_typing_is_somebody
+        e2e/test_websockets.py::echoes_on
+        e2e/test_websockets.py::test_pings_and_reconnects_are_nobody_and_typing_is_somebody.type_on
+        e2e/test_websockets.py::test_pings_and_reconnects_are_nobody_and_typing_is_somebody.ping_on
+        e2e/test_websockets.py::test_pings_and_reconnects_are_nobody_and_typing_is_somebody
         e2e/turns.py::Watch._follow_rows
         e2e/turns.py::Watch._follow_archives
         e2e/turns.py::Watch._follow_leases
         e2e/turns.py::Watch._be_busy
         e2e/turns.py::_for_ever
-        proxy/test_cut_off.py::again_and_again
+        proxy/test_unreachable_bus.py::again_and_again
         proxy/test_use_leases.py::while_doing
         proxy/test_use_leases.py::test_a_websocket_has_a_lease_from_its_beginning_to_its_end
         proxy/test_use_leases.py::test_a_stream_of_events_is_no_use_but_a_download_is.pour
@@ -150,7 +150,7 @@ ALLOWED = {
         e2e/test_loops.py::Installation.endure
         proxy/test_server.py::test_clients_that_vanish_at_any_point_harm_nobody
         proxy/test_gate.py::test_a_client_that_hangs_up_leaves_the_wake_to_the_others
-        runtimes/test_ending.py::test_a_cancelled_start_leaves_nothing
+        runtimes/test_process_termination.py::test_a_cancelled_start_leaves_nothing
         sort/chaos/test_random_kills.py::survive
         store/test_embedded.py::test_kill_9_during_the_first_start_leaves_nothing_half_made
         store/test_embedded.py::test_stop_may_be_repeated_and_a_cancelled_start_leaves_nothing

@@ -12,7 +12,7 @@ import pytest
 from tests.contracts.runtime_contract import FENCE, until_ready
 from tests.contracts.test_runtime_contract import UNCONFINED
 from tests.runtimes.conftest import Machine, MakeMachine
-from tests.runtimes.test_not_root import NOBODY
+from tests.runtimes.test_unprivileged import NOBODY
 from tests.support.listeners import program_socket, tcp_listeners
 from tests.support.requirements import must_have
 from torpor.ports import Home

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, expect
 
-from tests.e2e.test_warning import events, followed
+from tests.e2e.test_sleep_warning import events, followed
 from tests.support.browser import ARTIFACTS, BrowserUser, browser_user, running_chromium
 from tests.support.product import Product, product
 
