@@ -53,7 +53,7 @@ class Replaced:
 
 
 @pytest.mark.parametrize("error", [Unavailable("the connection is closed"), TimeoutError(), ValueError("a fault of ours")])
-async def test_a_loop_ends_though_its_cancellation_is_replaced_by_another_exception(error: Exception) -> None:
+async def test_a_loop_ends_even_if_another_exception_replaces_its_cancellation(error: Exception) -> None:
     turn = Replaced(error)
     task = asyncio.create_task(Loop("replaced", turn, interval_s=QUICK_S).run())
     await until(lambda: turn.begun)
@@ -89,7 +89,7 @@ async def test_failed_turns_are_counted_until_one_succeeds() -> None:
         await until(lambda: loop.standing.failures == 0)
 
 
-async def test_a_loop_ends_though_its_cancellation_is_swallowed_and_the_turn_returns() -> None:
+async def test_a_loop_ends_even_if_a_turn_swallows_its_cancellation() -> None:
     async def turn() -> None:
         with contextlib.suppress(asyncio.CancelledError):
             await forever()
@@ -103,7 +103,7 @@ async def test_a_loop_ends_though_its_cancellation_is_swallowed_and_the_turn_ret
     assert task.cancelled()
 
 
-async def test_what_a_block_raises_in_place_of_a_cancellation_is_a_cancellation_again() -> None:
+async def test_an_exception_that_replaces_a_cancellation_becomes_a_cancellation_again() -> None:
     async def work() -> None:
         with keep_cancellation():
             await Replaced(ConnectionError("the connection is closed"))()
@@ -145,7 +145,7 @@ async def test_a_task_that_swallows_several_cancellations_is_cancelled_again() -
     assert swallowed == 4
 
 
-async def test_whoever_stops_a_task_and_is_cancelled_itself_stops_it_all_the_same() -> None:
+async def test_a_cancelled_stop_still_stops_the_task() -> None:
     ended = asyncio.Event()
 
     async def slow() -> None:
@@ -166,7 +166,7 @@ async def test_whoever_stops_a_task_and_is_cancelled_itself_stops_it_all_the_sam
     assert ended.is_set()
 
 
-async def test_past_the_deadline_of_a_stop_the_exit_hook_is_told_which_task_it_is() -> None:
+async def test_after_the_deadline_of_a_stop_the_exit_hook_gets_the_task() -> None:
     let_go = asyncio.Event()
 
     async def deaf() -> None:
@@ -215,7 +215,7 @@ asyncio.run(main())
     assert "still here" not in said
 
 
-async def test_the_first_to_end_ends_the_others_though_they_lose_their_cancellation() -> None:
+async def test_the_first_to_end_ends_the_others_even_if_they_lose_their_cancellation() -> None:
     turn = Replaced(Unavailable("the connection is closed"))
 
     async def fails() -> None:
@@ -231,7 +231,7 @@ async def test_the_first_to_end_ends_the_others_though_they_lose_their_cancellat
 # ── turning ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_an_error_costs_one_turn_and_one_that_ends_the_loop_ends_it() -> None:
+async def test_an_error_ends_one_turn_and_an_ending_error_ends_the_loop() -> None:
     turns = 0
 
     async def turn() -> None:
@@ -284,7 +284,7 @@ async def test_the_pause_is_the_one_that_the_turn_asks_for() -> None:
 # ── the watchdog ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_the_watchdog_restarts_a_loop_that_hangs_and_names_it_until_it_turns_again() -> None:
+async def test_the_watchdog_restarts_a_loop_that_hangs_and_names_it_until_it_runs_again() -> None:
     turns, let_go = 0, asyncio.Event()
 
     async def turn() -> None:
@@ -311,7 +311,7 @@ async def test_the_watchdog_restarts_a_loop_that_hangs_and_names_it_until_it_tur
     assert sample("torpor_loop_last_turn_age_seconds", {"loop": "hanging"}) is None
 
 
-async def test_a_long_turn_that_makes_progress_is_left_alone() -> None:
+async def test_a_long_turn_that_makes_progress_is_not_restarted() -> None:
     ended = asyncio.Event()
 
     async def turn() -> None:
@@ -326,7 +326,7 @@ async def test_a_long_turn_that_makes_progress_is_left_alone() -> None:
         assert loop.standing.restarts == 0
 
 
-async def test_a_loop_that_only_supervises_others_is_left_alone() -> None:
+async def test_a_loop_that_only_supervises_others_is_not_restarted() -> None:
     async def child() -> None: ...
 
     async def turn() -> None:

@@ -13,7 +13,7 @@ HOME = {"HOME": "/home/ada"}
 _READ = re.compile(r"""environ(?:ment)?(?:\.get\(|\[)"(TORPOR_[A-Z_]+)""")
 
 
-def test_without_a_word_the_defaults_count() -> None:
+def test_without_settings_the_defaults_apply() -> None:
     settings = load(HOME)
     assert settings.data == Path("/home/ada/.local/share/torpor")
     assert settings.port == 8080
@@ -22,7 +22,7 @@ def test_without_a_word_the_defaults_count() -> None:
     assert settings.tuning.retry_base_s == 30
 
 
-def test_the_command_line_counts_before_the_environment_before_the_file() -> None:
+def test_the_command_line_overrides_the_environment_and_that_the_file() -> None:
     toml = (Path("torpor.toml"), "port = 1\nmax_running_per_user = 3\nlog_format = 'json'")
     settings = load({**HOME, "TORPOR_PORT": "2", "TORPOR_MAX_RUNNING_PER_USER": "4"}, toml=toml, overrides={"port": 5})
     assert (settings.port, settings.max_running_per_user, settings.log_format) == (5, 4, "json")
@@ -37,12 +37,12 @@ def test_the_command_line_counts_before_the_environment_before_the_file() -> Non
         {"environ": HOME, "overrides": {"unconfined": True}},
     ],
 )
-def test_missing_confinement_is_accepted_only_when_that_is_said(said: dict[str, Any]) -> None:
+def test_missing_confinement_is_accepted_only_explicitly(said: dict[str, Any]) -> None:
     assert not load(HOME).unconfined
     assert load(**said).unconfined
 
 
-def test_an_empty_word_is_no_word() -> None:
+def test_an_empty_value_means_the_default() -> None:
     assert load({**HOME, "TORPOR_PORT": ""}, overrides={"port": None}).port == 8080
 
 
@@ -55,14 +55,14 @@ def test_an_empty_word_is_no_word() -> None:
         ({"TORPOR_RECONCILER_INTERVAL": "0"}, ("TORPOR_RECONCILER_INTERVAL", "greater than 0")),
     ],
 )
-def test_a_wrong_word_is_refused_with_its_name_and_what_is_allowed(environ: dict[str, str], says: tuple[str, ...]) -> None:
+def test_a_wrong_value_is_refused_with_its_name_and_what_is_allowed(environ: dict[str, str], says: tuple[str, ...]) -> None:
     with pytest.raises(Refused) as refused:
         load({**HOME, **environ})
     assert refused.value.code == "bad_setting"
     assert all(word in refused.value.message for word in says)
 
 
-def test_private_networks_are_closed_to_workspaces_unless_something_else_is_said() -> None:
+def test_private_networks_are_blocked_by_default() -> None:
     settings = load(HOME)
     for network in (
         "10.0.0.0/8",
@@ -99,7 +99,7 @@ def test_private_networks_are_closed_to_workspaces_unless_something_else_is_said
         ("fe80::1%eth0", ("names an interface",)),
     ],
 )
-def test_what_is_no_network_is_refused(name: str, value: str, says: tuple[str, ...]) -> None:
+def test_an_invalid_network_is_refused(name: str, value: str, says: tuple[str, ...]) -> None:
     with pytest.raises(Refused) as refused:
         load({**HOME, name: value})
     assert refused.value.code == "bad_setting"
@@ -145,11 +145,11 @@ def test_every_misspelt_variable_is_named_also_without_a_near_name() -> None:
         ("NO_TORPOR_PROT", "1"),
     ],
 )
-def test_a_variable_of_others_is_left_alone(name: str, value: str) -> None:
+def test_a_foreign_variable_is_ignored(name: str, value: str) -> None:
     assert load({**HOME, name: value}).port == 8080
 
 
-def test_every_variable_that_is_read_somewhere_is_known() -> None:
+def test_every_variable_that_the_repository_reads_is_known() -> None:
     """In the source, the tools, the tests and the Makefile, except made-up ones in tests."""
     root = Path(__file__).parents[1]
     files = [path for folder in ("src", "tools", "tests", "bench") for path in (root / folder).rglob("*.py")]
@@ -174,7 +174,7 @@ def test_a_secret_is_never_printed() -> None:
     assert {"database_url", "redis_url", "archive_url", "oidc_client_secret"} == SECRET
 
 
-def test_the_file_is_the_named_one_or_that_in_the_folder(tmp_path: Path) -> None:
+def test_the_settings_file_is_the_given_one_or_that_in_the_folder(tmp_path: Path) -> None:
     assert find_toml({}, tmp_path) is None
     (tmp_path / "torpor.toml").write_text("port = 1")
     assert find_toml({}, tmp_path) == (tmp_path / "torpor.toml", "port = 1")

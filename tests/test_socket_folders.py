@@ -76,7 +76,7 @@ async def test_a_folder_is_gone_after_its_release(where: Path) -> None:
     assert names_in(where) == []
 
 
-def test_what_is_not_ours_stays(where: Path) -> None:
+def test_foreign_folders_are_kept(where: Path) -> None:
     without_lock = where / NAMES[0]
     without_lock.mkdir()
     with_another_name = where / "torpor-data"
@@ -111,7 +111,7 @@ async def test_a_folder_of_another_user_stays_and_is_not_used(where: Path) -> No
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make folders of another user")
-def test_links_in_the_folder_of_an_unprivileged_user_lead_root_nowhere(where: Path) -> None:
+def test_root_follows_no_links_in_the_folder_of_another_user(where: Path) -> None:
     target = where / "target"
     target.mkdir()
     for name in (LOCK, "precious.lock"):
@@ -136,7 +136,7 @@ def test_links_in_the_folder_of_an_unprivileged_user_lead_root_nowhere(where: Pa
 
 
 @pytest.mark.anyio
-async def test_the_loop_turns_while_a_folder_is_waited_for(where: Path) -> None:
+async def test_waiting_for_a_folder_does_not_block_the_loop(where: Path) -> None:
     with await hold(where / NAMES[0]) as held:
         waiting = asyncio.ensure_future(hold(held.folder))
         for _ in range(3):

@@ -84,7 +84,7 @@ ASKED = {
 
 @pytest.mark.usefixtures("bare_machine")
 @pytest.mark.parametrize("manager", INSTALL)
-def test_root_gets_what_is_missing_and_is_told_in_one_line(tmp_path: Path, manager: str) -> None:
+def test_missing_packages_are_installed_for_root_with_one_line_of_output(tmp_path: Path, manager: str) -> None:
     said = set_up(tmp_path, NEEDS_UPDATE, manager, hidden=("ip", "nsenter"))
     assert said.count("\n") == 1
     assert said.startswith("setup: installing bubblewrap")
@@ -115,14 +115,14 @@ def test_a_tool_of_busybox_does_not_count(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.usefixtures("bare_machine")
-def test_without_network_set_up_goes_on_and_names_the_command(tmp_path: Path) -> None:
+def test_without_network_set_up_continues_and_names_the_command(tmp_path: Path) -> None:
     said = set_up(tmp_path, WITHOUT_NETWORK)
     assert "not installed (apt-get ended with exit code 100: E: Temporary failure" in said
     assert "`apt-get install -y --no-install-recommends bubblewrap" in said
 
 
 @pytest.mark.usefixtures("bare_machine")
-def test_it_can_be_switched_off(tmp_path: Path) -> None:
+def test_installing_packages_can_be_switched_off(tmp_path: Path) -> None:
     assert set_up(tmp_path, NEEDS_UPDATE, TORPOR_SETUP_PACKAGES="no") == ""
     assert calls_in(tmp_path) == []
 

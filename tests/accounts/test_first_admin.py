@@ -38,7 +38,7 @@ async def test_the_password_works_once_and_the_user_sets_another(empty: Accounts
     assert [one["username"] for one in await empty.audited("user.create")][-1] == "eve"
 
 
-async def test_of_two_sign_ins_at_once_one_gets_in(empty: AccountsStage) -> None:
+async def test_of_two_concurrent_sign_ins_one_succeeds(empty: AccountsStage) -> None:
     password = await first(empty).create("eve")
     assert sorted(await outcomes(*(empty.accounts.sign_in("eve", password) for _ in range(2)))) == ["", "bad_credentials"]
 
@@ -50,7 +50,7 @@ async def test_only_a_digest_is_stored(empty: AccountsStage) -> None:
     assert "argon2" in stored["row"]
 
 
-async def test_it_is_refused_where_there_is_an_administrator(empty: AccountsStage) -> None:
+async def test_a_first_administrator_is_refused_if_one_exists(empty: AccountsStage) -> None:
     password = await first(empty).create("eve")
     assert await refusal(first(empty).create("ada")) == "admin_exists"
     session = await empty.accounts.recognise(await empty.accounts.sign_in("eve", password))
@@ -61,7 +61,7 @@ async def test_it_is_refused_where_there_is_an_administrator(empty: AccountsStag
     assert [one.user.username for one in await empty.accounts.users()] == ["eve"]
 
 
-async def test_who_has_not_set_a_password_gets_another_one_time_password(empty: AccountsStage) -> None:
+async def test_an_administrator_without_a_password_gets_another_one_time_password(empty: AccountsStage) -> None:
     lost = await first(empty).create("eve")
     second = await first(empty).create("eve")
     assert await refusal(empty.accounts.sign_in("eve", lost)) == "bad_credentials"
@@ -70,12 +70,12 @@ async def test_who_has_not_set_a_password_gets_another_one_time_password(empty: 
     await empty.accounts.sign_in("eve", third)
 
 
-async def test_of_two_at_once_one_is_created(empty: AccountsStage) -> None:
+async def test_of_two_concurrent_creations_one_succeeds(empty: AccountsStage) -> None:
     assert sorted(await outcomes(*(first(empty).create(name) for name in ("eve", "ada")))) == ["", "admin_exists"]
     assert len(await empty.accounts.users()) == 1
 
 
-async def test_a_user_who_is_no_administrator_stays_none(here: AccountsStage) -> None:
+async def test_an_existing_user_does_not_become_an_administrator(here: AccountsStage) -> None:
     await here.sign_up("ada")
     await here.db.execute("DELETE FROM users WHERE username = 'root'")
     assert await refusal(first(here).create("ada")) == "name_taken"
@@ -91,7 +91,7 @@ async def test_a_deactivated_administrator_does_not_count_and_stays_deactivated(
     await first(here).create("ada")
 
 
-async def test_an_unconfined_installation_stays_one_for_one_user(here: AccountsStage, database_url: str) -> None:
+async def test_an_unconfined_installation_refuses_a_second_user(here: AccountsStage, database_url: str) -> None:
     database = await Database.open(database_url, Role.CONTROLLER)
     controllers = ControllerStore(database, provider="fake")
     await here.db.execute("UPDATE users SET is_admin = false")

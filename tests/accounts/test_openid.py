@@ -26,7 +26,7 @@ async def vouched(forger: Forger, **more: Any) -> ProviderIdentity:
     return await provider_at(forger.issuer, **more).vouch("a code", nonce="nonce", verifier="a verifier")
 
 
-async def test_what_is_right_in_every_part_is_believed(forger: Forger) -> None:
+async def test_a_valid_id_token_is_accepted(forger: Forger) -> None:
     forger.claims = {"preferred_username": "ada", "email": "countess@example.com"}
     assert await vouched(forger) == ProviderIdentity(forger.issuer, "1", ("ada", "countess", "1"))
     (asked,) = forger.asked
@@ -67,7 +67,7 @@ FORGED: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("forged", FORGED)
-async def test_what_is_wrong_in_any_part_is_not(forger: Forger, forged: str) -> None:
+async def test_an_id_token_with_any_wrong_part_is_refused(forger: Forger, forged: str) -> None:
     for name, value in FORGED[forged].items():
         setattr(forger, name, value)
     with pytest.raises(Refused) as refused:
@@ -94,7 +94,7 @@ async def test_a_new_key_of_the_same_name_is_learned_as_well(forger: Forger) -> 
     assert (await provider.vouch("a code", nonce="nonce", verifier="a verifier")).subject == "1"
 
 
-async def test_whoever_comes_with_forged_tokens_does_not_have_the_keys_read_each_time(forger: Forger) -> None:
+async def test_forged_tokens_do_not_cause_a_key_read_each_time(forger: Forger) -> None:
     now = 0.0
     provider = provider_at(forger.issuer)
     provider._clock = lambda: now
@@ -108,7 +108,7 @@ async def test_whoever_comes_with_forged_tokens_does_not_have_the_keys_read_each
     assert (await provider.vouch("a code", nonce="nonce", verifier="a verifier")).subject == "1"
 
 
-async def test_a_token_that_does_not_name_its_key_is_of_any_that_is_published(forger: Forger) -> None:
+async def test_a_token_without_a_key_id_is_checked_with_every_published_key(forger: Forger) -> None:
     others = [RSAKey.generate_key(2048) for _ in range(2)]
     forger.header = {"alg": "RS256"}
     forger.published = [others[0], forger.key, others[1]]
@@ -119,27 +119,27 @@ async def test_a_token_that_does_not_name_its_key_is_of_any_that_is_published(fo
     assert refused.value.code == "sign_in_refused"
 
 
-async def test_a_key_that_cannot_be_used_is_none_among_others(forger: Forger) -> None:
+async def test_unusable_keys_are_ignored(forger: Forger) -> None:
     ours = forger.key.as_dict(private=False)
     forger.key_set = {"keys": [7, {}, {"kty": "RSA"}, {"kty": "of tomorrow", "kid": "one"}, ours]}
     assert (await vouched(forger)).subject == "1"
 
 
 @pytest.mark.parametrize("key_set", [{"no": "keys"}, {"keys": None}, {"keys": 7}, {"keys": []}, {"keys": [7]}, [7]])
-async def test_a_provider_without_keys_cannot_be_asked(forger: Forger, key_set: Any) -> None:
+async def test_a_provider_without_keys_is_unavailable(forger: Forger, key_set: Any) -> None:
     forger.key_set = key_set
     with pytest.raises(Unavailable):
         await vouched(forger)
 
 
 @pytest.mark.parametrize("token", [[], [7], "x", 7])
-async def test_an_answer_that_is_no_token_is_none(forger: Forger, token: Any) -> None:
+async def test_an_invalid_token_response_is_refused(forger: Forger, token: Any) -> None:
     forger.token = token
     with pytest.raises((Refused, Unavailable)):
         await vouched(forger)
 
 
-async def test_a_slash_makes_nobody_another_person(forger: Forger) -> None:
+async def test_a_trailing_slash_of_the_issuer_does_not_change_the_identity(forger: Forger) -> None:
     assert await provider_at(f"{forger.issuer}/").vouch("a code", nonce="nonce", verifier="v") == await vouched(forger)
 
 
@@ -155,7 +155,7 @@ async def test_a_slash_makes_nobody_another_person(forger: Forger) -> None:
         ({"preferred_username": "boss@example.com"}, False),
     ],
 )
-async def test_who_is_an_administrator(forger: Forger, claims: dict[str, Any], is_admin: bool) -> None:
+async def test_administrators_are_recognised_by_verified_claims(forger: Forger, claims: dict[str, Any], is_admin: bool) -> None:
     forger.claims = claims
     assert (await vouched(forger, admins=frozenset({"boss", "boss@example.com"}))).is_admin is is_admin
 
@@ -169,7 +169,7 @@ async def test_who_is_an_administrator(forger: Forger, claims: dict[str, Any], i
         ({"preferred_username": 7, "email": None}, ("1",)),
     ],
 )
-async def test_what_somebody_is_called(forger: Forger, claims: dict[str, Any], names: tuple[str, ...]) -> None:
+async def test_usernames_are_derived_from_the_claims(forger: Forger, claims: dict[str, Any], names: tuple[str, ...]) -> None:
     forger.claims = claims
     assert (await vouched(forger)).names == names
 
@@ -184,19 +184,19 @@ async def test_what_somebody_is_called(forger: Forger, claims: dict[str, Any], n
         {"token_endpoint": None},
     ],
 )
-async def test_a_provider_that_is_not_what_it_should_be_is_none(forger: Forger, described: dict[str, Any]) -> None:
+async def test_a_provider_with_invalid_metadata_is_unavailable(forger: Forger, described: dict[str, Any]) -> None:
     forger.described = described
     with pytest.raises(Unavailable):
         await vouched(forger)
 
 
-async def test_a_provider_in_trouble_is_asked_later(forger: Forger) -> None:
+async def test_a_provider_that_fails_is_unavailable(forger: Forger) -> None:
     forger.token_status = 503
     with pytest.raises(Unavailable):
         await vouched(forger)
 
 
-async def test_its_description_is_read_again_after_a_while(forger: Forger) -> None:
+async def test_provider_metadata_is_read_again_after_a_while(forger: Forger) -> None:
     now = 0.0
     provider = provider_at(forger.issuer)
     provider._clock = lambda: now
@@ -207,7 +207,7 @@ async def test_its_description_is_read_again_after_a_while(forger: Forger) -> No
     assert "/moved" in (await provider.begin()).url
 
 
-def test_the_secret_is_told_to_nobody_else() -> None:
+def test_the_client_secret_is_not_in_the_repr() -> None:
     provider = open_provider(ProviderOptions("https://id.example.com", "torpor", SECRET, "https://torpor.example.com/", "it"))
     assert isinstance(provider, OpenIdProvider)
     assert provider.options.client_secret == SECRET

@@ -19,7 +19,7 @@ async def outcome(passwords: Passwords, stored: str, came_from: str) -> str:
     return "right" if checked.is_right else "wrong"
 
 
-async def test_one_address_takes_only_its_share_of_the_places() -> None:
+async def test_one_address_has_a_limit_of_waiting_checks() -> None:
     passwords = quick()
     stored = await passwords.hash("right")
     crowd = [outcome(passwords, stored, "198.51.100.7") for _ in range(100)]
@@ -30,18 +30,18 @@ async def test_one_address_takes_only_its_share_of_the_places() -> None:
     assert await outcome(passwords, stored, "198.51.100.7") == "right"
 
 
-async def test_there_are_only_so_many_places() -> None:
+async def test_the_number_of_waiting_checks_is_limited() -> None:
     passwords = quick()
     stored = await passwords.hash("right")
     said = await asyncio.gather(*(outcome(passwords, stored, f"192.0.2.{number}") for number in range(2 * WAITING_AT_MOST)))
     assert (said.count("right"), said.count("too_many_sign_ins")) == (WAITING_AT_MOST, WAITING_AT_MOST)
 
 
-async def test_nothing_matches_where_there_is_no_password() -> None:
+async def test_no_password_matches_for_a_user_without_one() -> None:
     assert not (await quick().check("", None)).is_right
 
 
-async def test_who_has_one_address_has_its_whole_network() -> None:
+async def test_an_ipv6_network_counts_as_one_address() -> None:
     passwords = quick()
     stored = await passwords.hash("right")
     crowd = [outcome(passwords, stored, f"2001:db8::{number:x}") for number in range(20)]

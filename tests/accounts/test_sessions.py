@@ -27,7 +27,7 @@ async def refusal(asked: object) -> str:
     return refused.value.code
 
 
-async def test_a_session_is_its_user_with_every_scope(here: AccountsStage) -> None:
+async def test_a_session_has_every_scope_of_its_user(here: AccountsStage) -> None:
     user_id = await here.sign_up("ada")
     caller = await here.accounts.recognise(await here.sign_in("ada"), came_from=HOME)
     assert (caller.user.id, caller.user.username, caller.how, caller.came_from) == (user_id, "ada", AuthMethod.SESSION, HOME)
@@ -37,25 +37,25 @@ async def test_a_session_is_its_user_with_every_scope(here: AccountsStage) -> No
     assert (session.id, session.made_from, session.user_agent) == (caller.credential_id, HOME, "a browser")
 
 
-async def test_the_name_is_taken_as_people_type_it(here: AccountsStage) -> None:
+async def test_spaces_and_case_of_a_username_do_not_matter(here: AccountsStage) -> None:
     await here.sign_up("ada")
     assert (await here.accounts.recognise(await here.accounts.sign_in(" Ada ", PASSWORD))).user.username == "ada"
 
 
 @pytest.mark.parametrize(("username", "password"), [("ada", "wrong"), ("ada", ""), ("eve", PASSWORD), ("", PASSWORD)])
-async def test_a_wrong_name_and_a_wrong_password_are_told_alike(here: AccountsStage, username: str, password: str) -> None:
+async def test_a_wrong_name_and_a_wrong_password_have_the_same_error(here: AccountsStage, username: str, password: str) -> None:
     await here.sign_up("ada")
     with pytest.raises(Refused) as refused:
         await here.accounts.sign_in(username, password, came_from=HOME)
     assert (refused.value.code, refused.value.message) == ("bad_credentials", "username or password is wrong")
 
 
-async def test_who_has_no_password_comes_in_by_none(here: AccountsStage) -> None:
+async def test_a_user_without_a_password_cannot_sign_in_with_one(here: AccountsStage) -> None:
     await here.accounts.create_user(here.admin, "robot")
     assert await refusal(here.accounts.sign_in("robot", "")) == "bad_credentials"
 
 
-async def test_the_database_knows_no_secret(here: AccountsStage) -> None:
+async def test_the_database_stores_no_secret(here: AccountsStage) -> None:
     """A reader of the whole database cannot act as a user."""
     await here.sign_up("ada")
     token = await here.sign_in("ada")
@@ -74,7 +74,7 @@ async def test_the_database_knows_no_secret(here: AccountsStage) -> None:
     assert "$argon2id$" in everything
 
 
-async def test_a_session_has_its_end(here: AccountsStage) -> None:
+async def test_a_session_expires(here: AccountsStage) -> None:
     await here.sign_up("ada")
     token = await here.sign_in("ada")
     caller = await here.accounts.recognise(token)
@@ -87,7 +87,7 @@ async def test_a_session_has_its_end(here: AccountsStage) -> None:
     assert await here.db.fetchval("SELECT count(*) FROM tokens WHERE digest = $1", digest(token)) == 0
 
 
-async def test_a_session_lives_as_long_as_is_said(here: AccountsStage) -> None:
+async def test_the_session_ttl_is_configurable(here: AccountsStage) -> None:
     await here.sign_up("ada")
     accounts = here.another_process(session_ttl_s=3600)
     await accounts.recognise(await accounts.sign_in("ada", PASSWORD))
@@ -95,7 +95,7 @@ async def test_a_session_lives_as_long_as_is_said(here: AccountsStage) -> None:
     assert lives_s == 3600
 
 
-async def test_the_oldest_of_too_many_sessions_makes_room(here: AccountsStage) -> None:
+async def test_the_oldest_session_ends_above_the_limit(here: AccountsStage) -> None:
     await here.sign_up("ada")
     first = await here.sign_in("ada")
     latest = [await here.sign_in("ada") for _ in range(SESSIONS_AT_MOST)][-1]
@@ -103,7 +103,7 @@ async def test_the_oldest_of_too_many_sessions_makes_room(here: AccountsStage) -
     assert len(await here.accounts.sessions(await here.accounts.recognise(latest))) == SESSIONS_AT_MOST
 
 
-async def test_a_password_is_hashed_anew_when_its_parameters_have_changed(here: AccountsStage) -> None:
+async def test_a_password_is_hashed_again_when_the_parameters_have_changed(here: AccountsStage) -> None:
     await here.sign_up("ada")
     before = await here.db.fetchval("SELECT password FROM users WHERE username = 'ada'")
     stricter = Accounts(
@@ -122,7 +122,7 @@ async def guess(here: AccountsStage, username: str, came_from: str) -> str:
     return await refusal(here.accounts.sign_in(username, "wrong", came_from=came_from))
 
 
-async def test_who_guesses_too_often_is_sent_away_and_told_for_how_long(here: AccountsStage) -> None:
+async def test_too_many_wrong_passwords_are_refused_with_retry_after(here: AccountsStage) -> None:
     await here.sign_up("ada")
     assert [await guess(here, "ada", ELSEWHERE) for _ in range(OF_ONE_NAME)] == ["bad_credentials"] * OF_ONE_NAME
     with pytest.raises(Refused) as refused:
@@ -132,7 +132,7 @@ async def test_who_guesses_too_often_is_sent_away_and_told_for_how_long(here: Ac
     assert 0 < wait_s <= 900
 
 
-async def test_nobody_can_lock_out_somebody_at_another_address(here: AccountsStage) -> None:
+async def test_wrong_passwords_do_not_lock_out_another_address(here: AccountsStage) -> None:
     await here.sign_up("ada")
     for number in range(3 * OF_ONE_NAME):
         await guess(here, "ada", f"198.51.100.{number % 3}")
@@ -140,7 +140,7 @@ async def test_nobody_can_lock_out_somebody_at_another_address(here: AccountsSta
     assert (await here.accounts.recognise(await here.sign_in("ada", came_from=HOME))).user.username == "ada"
 
 
-async def test_one_address_does_not_try_every_name(here: AccountsStage) -> None:
+async def test_one_address_has_a_limit_over_all_usernames(here: AccountsStage) -> None:
     await here.sign_up("ada")
     said = [await guess(here, f"user{number}", ELSEWHERE) for number in range(OF_ONE_ADDRESS + 1)]
     assert said == ["bad_credentials"] * OF_ONE_ADDRESS + ["too_many_sign_ins"]
@@ -148,7 +148,7 @@ async def test_one_address_does_not_try_every_name(here: AccountsStage) -> None:
     await here.sign_in("ada", came_from=HOME)
 
 
-async def test_who_remembers_the_password_in_time_begins_anew(here: AccountsStage) -> None:
+async def test_a_correct_password_resets_the_count(here: AccountsStage) -> None:
     await here.sign_up("ada")
     for _ in range(3):
         for _ in range(OF_ONE_NAME - 1):
@@ -156,7 +156,7 @@ async def test_who_remembers_the_password_in_time_begins_anew(here: AccountsStag
         await here.sign_in("ada")
 
 
-async def test_guessing_at_the_old_password_is_guessing_as_well(here: AccountsStage) -> None:
+async def test_wrong_old_passwords_count_as_failed_sign_ins(here: AccountsStage) -> None:
     await here.sign_up("ada")
     caller = await here.session("ada")
     for _ in range(OF_ONE_NAME):
@@ -204,7 +204,7 @@ async def ended(*watching: asyncio.Task[None]) -> None:
         await asyncio.gather(*watching)
 
 
-async def test_a_session_that_ends_ends_everywhere_and_no_other_does(here: AccountsStage) -> None:
+async def test_a_session_ends_in_all_processes_and_no_other_session_ends(here: AccountsStage) -> None:
     await here.sign_up("ada")
     first, second = await here.session("ada"), await here.session("ada")
     async with another_process(here) as there, watched(there, first, second) as (one, other):
@@ -216,7 +216,7 @@ async def test_a_session_that_ends_ends_everywhere_and_no_other_does(here: Accou
     assert await refusal(here.accounts.recognise_again(first)) == "unauthorized"
 
 
-async def test_a_deactivated_user_is_out_everywhere(here: AccountsStage) -> None:
+async def test_a_deactivated_user_is_signed_out_everywhere(here: AccountsStage) -> None:
     await here.sign_up("ada")
     session = await here.session("ada")
     _, secret = await here.accounts.make_token(session, "robot", EVERY_SCOPE, None)
@@ -233,7 +233,7 @@ async def test_a_deactivated_user_is_out_everywhere(here: AccountsStage) -> None
     assert await refusal(here.accounts.recognise_again(session)) == "unauthorized"
 
 
-async def test_who_is_no_administrator_any_more_is_cut_to_come_again_as_what_they_are(here: AccountsStage) -> None:
+async def test_losing_the_admin_role_ends_open_connections_of_a_session(here: AccountsStage) -> None:
     await here.sign_up("ada", is_admin=True)
     session = await here.session("ada")
     async with another_process(here) as there, watched(there, session) as (one,):
@@ -243,7 +243,7 @@ async def test_who_is_no_administrator_any_more_is_cut_to_come_again_as_what_the
 
 
 @pytest.mark.parametrize("change", [UserChange(max_running=7), UserChange(is_admin=True)])
-async def test_who_loses_nothing_goes_on(here: AccountsStage, change: UserChange) -> None:
+async def test_a_change_without_lost_rights_ends_no_connection(here: AccountsStage, change: UserChange) -> None:
     await here.sign_up("ada")
     session = await here.session("ada")
     async with another_process(here) as there, watched(there, session) as (one,):
@@ -268,7 +268,7 @@ async def test_a_new_password_ends_every_other_session(here: AccountsStage) -> N
     await here.accounts.sign_in("ada", "another password")
 
 
-async def test_a_message_that_is_lost_costs_no_more_than_the_next_look(here: AccountsStage) -> None:
+async def test_a_lost_revocation_message_is_found_by_the_next_check(here: AccountsStage) -> None:
     await here.sign_up("ada")
     session = await here.session("ada")
     deaf = here.another_process()
@@ -278,7 +278,7 @@ async def test_a_message_that_is_lost_costs_no_more_than_the_next_look(here: Acc
         await ended(one)
 
 
-async def test_after_a_gap_everybody_is_asked_about_again(here: AccountsStage) -> None:
+async def test_after_a_gap_in_messages_every_caller_is_checked_again(here: AccountsStage) -> None:
     await here.sign_up("ada")
     session = await here.session("ada")
     async with another_process(here) as there, watched(there, session) as (one,):
@@ -288,7 +288,7 @@ async def test_after_a_gap_everybody_is_asked_about_again(here: AccountsStage) -
         await ended(one)
 
 
-async def test_a_password_changed_while_somebody_signs_in_with_the_old_one_lets_nobody_in(here: AccountsStage) -> None:
+async def test_a_sign_in_with_a_password_that_changes_meanwhile_is_refused(here: AccountsStage) -> None:
     await here.sign_up("ada")
 
     class Slow:
@@ -314,7 +314,7 @@ CREATE TRIGGER full_disk BEFORE DELETE ON door_codes FOR EACH STATEMENT EXECUTE 
 """
 
 
-async def test_who_comes_in_comes_in_though_nothing_makes_room(here: AccountsStage) -> None:
+async def test_signing_in_works_though_expired_rows_cannot_be_deleted(here: AccountsStage) -> None:
     await here.sign_up("ada")
     await here.db.execute(FULL_DISK)
     with pytest.raises(Unavailable):
@@ -324,7 +324,7 @@ async def test_who_comes_in_comes_in_though_nothing_makes_room(here: AccountsSta
     assert (await here.accounts.recognise(token)).user.username == "bob"
 
 
-async def test_who_is_sent_away_for_guessing_is_written_down_once(here: AccountsStage) -> None:
+async def test_a_throttled_sign_in_is_audited_once(here: AccountsStage) -> None:
     await here.sign_up("ada")
     for _ in range(OF_ONE_NAME + 5):
         await guess(here, "ada", ELSEWHERE)
@@ -332,7 +332,7 @@ async def test_who_is_sent_away_for_guessing_is_written_down_once(here: Accounts
     assert refused == ["bad_credentials"] * OF_ONE_NAME + ["too_many_sign_ins"]
 
 
-async def test_who_came_and_who_did_not_is_written_down(here: AccountsStage) -> None:
+async def test_accepted_and_refused_sign_ins_are_audited(here: AccountsStage) -> None:
     user_id = await here.sign_up("ada")
     caller = await here.session("ada")
     await guess(here, "ada", ELSEWHERE)

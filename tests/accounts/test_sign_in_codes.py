@@ -14,7 +14,7 @@ async def code_of(here: AccountsStage, username: str) -> str:
     return await here.accounts.sign_in_code((await here.accounts.user(username)).user)
 
 
-async def test_a_code_begins_one_session(here: AccountsStage) -> None:
+async def test_a_code_starts_one_session(here: AccountsStage) -> None:
     code = await code_of(here, "root")
     token = await here.accounts.sign_in_by_code(code, came_from=HOME, user_agent="a browser")
     session = await here.accounts.recognise(token)
@@ -23,12 +23,12 @@ async def test_a_code_begins_one_session(here: AccountsStage) -> None:
     assert [one["detail"]["by"] for one in await here.audited("session.begin")] == ["link"]
 
 
-async def test_of_two_browsers_at_once_one_is_signed_in(here: AccountsStage) -> None:
+async def test_of_two_concurrent_browsers_one_is_signed_in(here: AccountsStage) -> None:
     code = await code_of(here, "root")
     assert sorted(await outcomes(*(here.accounts.sign_in_by_code(code) for _ in range(2)))) == ["", "bad_sign_in_link"]
 
 
-async def test_only_its_digest_is_stored_and_it_is_no_token(here: AccountsStage) -> None:
+async def test_only_the_digest_of_a_code_is_stored_and_a_code_is_not_a_token(here: AccountsStage) -> None:
     code = await code_of(here, "root")
     (row,) = await here.db.fetch("SELECT * FROM sign_in_codes")
     assert row["digest"] == digest(code)

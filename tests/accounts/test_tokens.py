@@ -11,7 +11,7 @@ from torpor.domain.access import EVERY_SCOPE, TOKEN_PREFIX, Scope
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_token_is_its_user_with_the_scopes_it_was_made_with(here: AccountsStage) -> None:
+async def test_a_token_authenticates_its_user_with_its_scopes(here: AccountsStage) -> None:
     await here.sign_up("ada")
     session = await here.session("ada")
     made, secret = await here.accounts.make_token(session, " robot ", {Scope.READ, Scope.USE}, 3600)
@@ -25,12 +25,12 @@ async def test_a_token_is_its_user_with_the_scopes_it_was_made_with(here: Accoun
     assert [one.id for one in await here.accounts.sessions(session)] == [session.credential_id]
 
 
-async def test_a_scope_nobody_knows_grants_nothing(here: AccountsStage) -> None:
+async def test_an_unknown_scope_grants_nothing(here: AccountsStage) -> None:
     await here.db.execute("UPDATE tokens SET scopes = '{read,teleport}'")
     assert (await here.accounts.recognise("torpor_root")).scopes == {Scope.READ}
 
 
-async def test_a_token_makes_none_that_may_more_than_itself(here: AccountsStage) -> None:
+async def test_a_token_cannot_create_one_with_more_scopes(here: AccountsStage) -> None:
     await here.sign_up("ada")
     session = await here.session("ada")
     _, secret = await here.accounts.make_token(session, "small", {Scope.READ, Scope.ACCOUNT}, None)
@@ -51,18 +51,18 @@ async def test_a_token_makes_none_that_may_more_than_itself(here: AccountsStage)
         ("robot", EVERY_SCOPE, 1e12),
     ],
 )
-async def test_a_token_that_says_too_little_is_not_made(
+async def test_a_token_without_label_scopes_or_valid_lifetime_is_refused(
     here: AccountsStage, label: str, scopes: frozenset[Scope], lives_s: float | None
 ) -> None:
     assert await refusal(here.accounts.make_token(here.admin, label, scopes, lives_s)) == "bad_token"
 
 
-async def test_an_expired_token_lets_nobody_in(here: AccountsStage) -> None:
+async def test_an_expired_token_is_refused(here: AccountsStage) -> None:
     await here.db.execute("UPDATE tokens SET expires_at = now() - interval '1 second'")
     assert await refusal(here.accounts.recognise("torpor_root")) == "unauthorized"
 
 
-async def test_a_revoked_token_lets_nobody_in_and_is_only_its_owners_to_revoke(here: AccountsStage) -> None:
+async def test_only_its_owner_can_revoke_a_token_and_a_revoked_one_is_refused(here: AccountsStage) -> None:
     await here.sign_up("ada")
     await here.sign_up("bob")
     ada, bob = await here.session("ada"), await here.session("bob")
@@ -77,12 +77,12 @@ async def test_a_revoked_token_lets_nobody_in_and_is_only_its_owners_to_revoke(h
     assert [one["detail"]["label"] for one in await here.audited("token.revoke")] == ["robot"]
 
 
-async def test_signing_out_with_a_token_leaves_it(here: AccountsStage) -> None:
+async def test_signing_out_with_a_token_does_not_revoke_it(here: AccountsStage) -> None:
     await here.accounts.sign_out(here.admin)
     assert (await here.accounts.recognise("torpor_root")).user == here.admin.user
 
 
-async def test_there_are_not_more_tokens_than_somebody_can_look_through(here: AccountsStage) -> None:
+async def test_the_number_of_tokens_of_a_user_is_limited(here: AccountsStage) -> None:
     await here.sign_up("ada")
     ada = await here.session("ada")
     for number in range(TOKENS_AT_MOST):
@@ -90,7 +90,7 @@ async def test_there_are_not_more_tokens_than_somebody_can_look_through(here: Ac
     assert await refusal(here.accounts.make_token(ada, "one more", {Scope.READ}, None)) == "too_many_tokens"
 
 
-async def test_it_is_told_when_a_token_was_last_used(here: AccountsStage) -> None:
+async def test_the_time_of_last_use_of_a_token_is_recorded(here: AccountsStage) -> None:
     await here.sign_up("ada")
     ada = await here.session("ada")
     made, secret = await here.accounts.make_token(ada, "robot", {Scope.READ}, None)
@@ -103,7 +103,7 @@ async def test_it_is_told_when_a_token_was_last_used(here: AccountsStage) -> Non
     assert (await here.accounts.tokens(ada))[0].last_used_at == used.last_used_at
 
 
-async def test_the_machines_own_token_is_good_for_everything_and_replaces_the_one_before(here: AccountsStage) -> None:
+async def test_the_token_of_the_machine_has_every_scope_and_replaces_the_earlier_one(here: AccountsStage) -> None:
     user = here.admin.user
     await here.db.execute("UPDATE tokens SET scopes = '{}', expires_at = now() WHERE digest = $1", digest("torpor_root"))
     await here.accounts.ensure_token(user, "test", "torpor_root")
@@ -113,7 +113,7 @@ async def test_the_machines_own_token_is_good_for_everything_and_replaces_the_on
     assert (await here.accounts.recognise("torpor_other")).user == user
 
 
-async def test_a_token_makes_none_that_lives_longer_than_itself(here: AccountsStage) -> None:
+async def test_a_created_token_expires_no_later_than_its_creator(here: AccountsStage) -> None:
     await here.sign_up("ada")
     session = await here.session("ada")
     short, secret = await here.accounts.make_token(session, "short", EVERY_SCOPE, 60)
@@ -130,7 +130,7 @@ async def test_a_token_makes_none_that_lives_longer_than_itself(here: AccountsSt
     assert (await here.accounts.make_token(here.admin, "lasting", {Scope.READ}, None))[0].expires_at is None
 
 
-async def test_what_was_revoked_meanwhile_makes_no_token(here: AccountsStage) -> None:
+async def test_a_revoked_token_cannot_create_tokens(here: AccountsStage) -> None:
     await here.sign_up("ada")
     session = await here.session("ada")
     made, secret = await here.accounts.make_token(session, "stolen", EVERY_SCOPE, None)
@@ -151,7 +151,7 @@ async def descendants(here: AccountsStage) -> tuple[Caller, list[Caller]]:
     return session, chain[1:]
 
 
-async def test_a_revoked_token_takes_the_tokens_created_with_it_along_and_closes_what_is_open(here: AccountsStage) -> None:
+async def test_revoking_a_token_revokes_its_descendants_and_ends_their_connections(here: AccountsStage) -> None:
     session, (first, second, third) = await descendants(here)
     other, _ = await here.accounts.make_token(session, "other", {Scope.READ}, None)
     async with another_process(here) as there, watched(there, session, first, second, third) as (open_session, *open_tokens):
@@ -165,14 +165,14 @@ async def test_a_revoked_token_takes_the_tokens_created_with_it_along_and_closes
     assert sorted(entry["detail"]["also_revoked"]) == sorted([second.credential_id, third.credential_id])
 
 
-async def test_the_creator_of_a_revoked_token_stays(here: AccountsStage) -> None:
+async def test_revoking_a_token_keeps_its_creator(here: AccountsStage) -> None:
     session, (first, second, third) = await descendants(here)
     await here.accounts.revoke(session, second.credential_id)
     assert await refusal(here.accounts.recognise_again(third)) == "unauthorized"
     assert [one.id for one in await here.accounts.tokens(session)] == [first.credential_id]
 
 
-async def test_a_token_that_ends_everything_else_stays_without_its_creator(here: AccountsStage) -> None:
+async def test_a_token_that_ends_all_other_credentials_stays_valid(here: AccountsStage) -> None:
     session, (first, second, third) = await descendants(here)
     await here.accounts.end_all(second, "ada")
     await here.accounts.recognise_again(second)
@@ -180,7 +180,7 @@ async def test_a_token_that_ends_everything_else_stays_without_its_creator(here:
         assert await refusal(here.accounts.recognise_again(caller)) == "unauthorized"
 
 
-async def test_a_replaced_token_of_the_machine_takes_the_tokens_created_with_it_along(here: AccountsStage) -> None:
+async def test_replacing_the_token_of_the_machine_revokes_its_descendants(here: AccountsStage) -> None:
     _, secret = await here.accounts.make_token(here.admin, "child", {Scope.READ}, None)
     child = await here.accounts.recognise(secret)
     async with another_process(here) as there, watched(there, child) as (open_child,):
@@ -189,14 +189,14 @@ async def test_a_replaced_token_of_the_machine_takes_the_tokens_created_with_it_
     assert await refusal(here.accounts.recognise(secret)) == "unauthorized"
 
 
-async def test_a_token_gets_no_scope_that_its_creator_has_lost_meanwhile(here: AccountsStage) -> None:
+async def test_a_token_gets_no_scope_that_its_creator_has_lost(here: AccountsStage) -> None:
     """The caller was authenticated while the token still had the scope."""
     await here.db.execute("UPDATE tokens SET scopes = '{read,account}' WHERE digest = $1", digest("torpor_root"))
     assert await refusal(here.accounts.make_token(here.admin, "more", {Scope.MANAGE}, None)) == "scope_missing"
     await here.accounts.make_token(here.admin, "same", {Scope.READ}, None)
 
 
-async def test_a_token_sets_no_password(here: AccountsStage) -> None:
+async def test_a_token_cannot_set_a_password(here: AccountsStage) -> None:
     """Without an old password to ask for, the holder of the token could set one and sign in as the user."""
     session = await here.accounts.recognise(
         await here.accounts.sign_in_with(ProviderIdentity("https://id.example.com", "1", ("ada",)))
@@ -207,7 +207,7 @@ async def test_a_token_sets_no_password(here: AccountsStage) -> None:
     assert await refusal(here.accounts.sign_in("ada", "a first password")) == "bad_credentials"
 
 
-async def test_an_administrators_token_is_no_administrator_unless_it_was_made_for_that(here: AccountsStage) -> None:
+async def test_a_token_of_an_administrator_without_the_admin_scope_is_not_admin(here: AccountsStage) -> None:
     assert here.admin.is_admin
     _, secret = await here.accounts.make_token(here.admin, "robot", EVERY_SCOPE - {Scope.ADMIN}, None)
     robot = await here.accounts.recognise(secret)

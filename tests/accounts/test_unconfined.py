@@ -59,14 +59,14 @@ async def test_one_unconfined_controller_is_enough_to_refuse_a_second_user(
     assert await refusal(here.accounts.create_user(here.admin, "root")) == "name_taken"
 
 
-async def test_confined_and_accepted_controllers_refuse_nobody(here: AccountsStage, controllers: ControllerStore) -> None:
+async def test_confined_and_accepted_controllers_allow_a_second_user(here: AccountsStage, controllers: ControllerStore) -> None:
     await join(controllers, "good", CONFINED)
     await join(controllers, "accepted", ACCEPTED)
     await here.sign_up("ada")
     assert await usernames(here) == ["ada", "root"]
 
 
-async def test_a_controller_that_is_gone_does_not_count(here: AccountsStage, controllers: ControllerStore) -> None:
+async def test_an_expired_controller_does_not_count(here: AccountsStage, controllers: ControllerStore) -> None:
     life = await join(controllers, "bare", UNCONFINED)
     await here.db.execute("UPDATE controllers SET expires_at = now() - interval '1 second'")
     await here.sign_up("ada")
@@ -74,7 +74,7 @@ async def test_a_controller_that_is_gone_does_not_count(here: AccountsStage, con
     await controllers.leave(life)
 
 
-async def test_the_engine_of_this_process_counts_while_its_controller_does_not_live(here: AccountsStage) -> None:
+async def test_the_engine_of_this_process_counts_without_a_live_controller(here: AccountsStage) -> None:
     accounts = here.another_process(confinement=UNCONFINED)
     assert await refusal(accounts.create_user(here.admin, "ada")) == "unconfined"
 
@@ -88,7 +88,7 @@ async def test_only_users_who_can_sign_in_count(here: AccountsStage, controllers
     assert not (await here.accounts.user("ada")).user.is_active
 
 
-async def test_a_provider_makes_no_second_user(here: AccountsStage, controllers: ControllerStore) -> None:
+async def test_a_sign_in_by_a_provider_creates_no_second_user(here: AccountsStage, controllers: ControllerStore) -> None:
     ada, grace = ProviderIdentity(ISSUER, "1", ("ada",)), ProviderIdentity(ISSUER, "2", ("grace",))
     await here.accounts.sign_in_with(ada)
     await here.db.execute("UPDATE users SET is_active = false WHERE username = 'root'")
@@ -100,13 +100,13 @@ async def test_a_provider_makes_no_second_user(here: AccountsStage, controllers:
     await here.accounts.sign_in_with(ada)
 
 
-async def test_the_file_with_the_credentials_makes_no_second_user(here: AccountsStage, controllers: ControllerStore) -> None:
+async def test_the_credentials_file_creates_no_second_user(here: AccountsStage, controllers: ControllerStore) -> None:
     await join(controllers, "bare", UNCONFINED)
     assert await refusal(here.accounts.ensure_admin("admin", PASSWORD)) == "unconfined"
     assert (await here.accounts.ensure_admin("root", PASSWORD)).username == "root"
 
 
-async def test_of_many_first_users_at_once_one_is_created(here: AccountsStage, controllers: ControllerStore) -> None:
+async def test_of_many_concurrent_first_users_one_is_created(here: AccountsStage, controllers: ControllerStore) -> None:
     await here.db.execute("UPDATE users SET is_active = false")
     await join(controllers, "bare", UNCONFINED)
     by_provider = [here.accounts.sign_in_with(ProviderIdentity(ISSUER, str(one), (f"eve-{one}",))) for one in range(4)]
@@ -115,7 +115,7 @@ async def test_of_many_first_users_at_once_one_is_created(here: AccountsStage, c
     assert await here.db.fetchval("SELECT count(*) FROM users WHERE is_active") == 1
 
 
-async def test_a_second_user_and_an_unconfined_controller_do_not_slip_in_beside_each_other(
+async def test_a_second_user_and_an_unconfined_controller_are_not_admitted_concurrently(
     here: AccountsStage, controllers: ControllerStore
 ) -> None:
     for number in range(10):

@@ -22,7 +22,7 @@ async def test_a_user_is_found_by_name_and_by_id(here: AccountsStage) -> None:
         assert await refusal(here.accounts.user(nobody)) == "not_found"
 
 
-async def test_users_come_in_pages(here: AccountsStage) -> None:
+async def test_users_are_listed_in_pages(here: AccountsStage) -> None:
     for name in ("cleo", "ada", "bob"):
         await here.sign_up(name)
     first = await here.accounts.users(limit=2)
@@ -30,24 +30,24 @@ async def test_users_come_in_pages(here: AccountsStage) -> None:
     assert [one.user.username for one in (*first, *rest)] == ["ada", "bob", "cleo", "root"]
 
 
-async def test_a_name_is_taken_once(here: AccountsStage) -> None:
+async def test_a_username_is_unique(here: AccountsStage) -> None:
     await here.sign_up("ada")
     assert await refusal(here.accounts.create_user(here.admin, "ada", password=PASSWORD)) == "name_taken"
 
 
 @pytest.mark.parametrize("name", ["", "Ada", "ada lovelace", "-ada", "a" * 65, "ada\n", "00000000-0000-0000-0000-000000000000"])
-async def test_not_everything_is_a_name(here: AccountsStage, name: str) -> None:
+async def test_an_invalid_username_is_refused(here: AccountsStage, name: str) -> None:
     assert await refusal(here.accounts.create_user(here.admin, name)) == "bad_username"
 
 
-async def test_a_short_password_is_none(here: AccountsStage) -> None:
+async def test_a_short_password_is_refused(here: AccountsStage) -> None:
     assert await refusal(here.accounts.create_user(here.admin, "ada", password="short")) == "bad_password"
     await here.sign_up("ada")
     assert await refusal(here.accounts.change_user(here.admin, "ada", UserChange(password="short"))) == "bad_password"
     assert await refusal(here.accounts.change_password(await here.session("ada"), PASSWORD, "short")) == "bad_password"
 
 
-async def test_what_is_not_named_stays_as_it_is(here: AccountsStage) -> None:
+async def test_a_change_keeps_fields_that_are_not_given(here: AccountsStage) -> None:
     await here.sign_up("ada")
     changed = await here.accounts.change_user(here.admin, "ada", UserChange(max_running=7))
     assert (changed.user.is_admin, changed.user.is_active, changed.user.max_running) == (False, True, 7)
@@ -61,7 +61,7 @@ async def test_what_is_not_named_stays_as_it_is(here: AccountsStage) -> None:
 
 
 @pytest.mark.parametrize("change", [UserChange(is_active=False), UserChange(is_admin=False)])
-async def test_there_is_always_an_administrator_left(here: AccountsStage, change: UserChange) -> None:
+async def test_the_last_administrator_cannot_be_removed(here: AccountsStage, change: UserChange) -> None:
     await here.sign_up("ada", is_admin=True)
     await here.accounts.change_user(here.admin, "ada", UserChange(is_active=False))
     assert await refusal(here.accounts.change_user(here.admin, "root", change)) == "last_administrator"
@@ -70,7 +70,7 @@ async def test_there_is_always_an_administrator_left(here: AccountsStage, change
 
 
 @pytest.mark.parametrize("change", [UserChange(is_active=False), UserChange(is_admin=False)])
-async def test_an_administrator_that_cannot_sign_in_is_none_to_rely_on(here: AccountsStage, change: UserChange) -> None:
+async def test_an_administrator_who_cannot_sign_in_does_not_count_as_another(here: AccountsStage, change: UserChange) -> None:
     await here.accounts.create_user(here.admin, "robot", is_admin=True)
     assert await refusal(here.accounts.change_user(here.admin, "root", change)) == "last_administrator"
     await here.accounts.change_user(here.admin, "robot", change)
@@ -78,14 +78,14 @@ async def test_an_administrator_that_cannot_sign_in_is_none_to_rely_on(here: Acc
     await here.accounts.change_user(here.admin, "root", change)
 
 
-async def test_where_no_administrator_can_sign_in_the_last_of_them_stays_all_the_same(here: AccountsStage) -> None:
+async def test_the_last_administrator_stays_even_if_they_cannot_sign_in(here: AccountsStage) -> None:
     await here.sign_up("ada")
     await here.db.execute("UPDATE users SET password = NULL WHERE username = 'root'")
     assert await refusal(here.accounts.change_user(here.admin, "root", UserChange(is_admin=False))) == "last_administrator"
     await here.accounts.change_user(here.admin, "ada", UserChange(is_active=False))
 
 
-async def test_a_password_set_by_an_administrator_ends_whatever_they_were_recognised_by(here: AccountsStage) -> None:
+async def test_a_password_set_by_an_administrator_ends_sessions_and_tokens(here: AccountsStage) -> None:
     await here.sign_up("ada")
     session = await here.session("ada")
     _, secret = await here.accounts.make_token(session, "robot", {Scope.READ}, None)
@@ -96,7 +96,7 @@ async def test_a_password_set_by_an_administrator_ends_whatever_they_were_recogn
     await here.accounts.sign_in("ada", "another password")
 
 
-async def test_an_administrator_signs_somebody_out_everywhere(here: AccountsStage) -> None:
+async def test_an_administrator_signs_a_user_out_everywhere(here: AccountsStage) -> None:
     await here.sign_up("ada")
     sessions = [await here.session("ada") for _ in range(3)]
     _, secret = await here.accounts.make_token(sessions[0], "robot", {Scope.READ}, None)
@@ -110,7 +110,7 @@ async def test_an_administrator_signs_somebody_out_everywhere(here: AccountsStag
     await here.sign_in("ada")
 
 
-async def test_an_administrator_who_signs_out_everywhere_stays_where_they_are(here: AccountsStage) -> None:
+async def test_signing_oneself_out_everywhere_keeps_the_current_credential(here: AccountsStage) -> None:
     session = await here.session("root")
     await here.accounts.end_all(here.admin, "root")
     assert await refusal(here.accounts.recognise_again(session)) == "unauthorized"
@@ -118,7 +118,7 @@ async def test_an_administrator_who_signs_out_everywhere_stays_where_they_are(he
 
 
 @pytest.mark.parametrize("ends_tokens", [False, True])
-async def test_who_changes_their_password_says_whether_their_tokens_end(here: AccountsStage, ends_tokens: bool) -> None:
+async def test_a_password_change_ends_tokens_only_if_requested(here: AccountsStage, ends_tokens: bool) -> None:
     await here.sign_up("ada")
     session = await here.session("ada")
     _, secret = await here.accounts.make_token(session, "robot", {Scope.READ}, None)
@@ -129,7 +129,7 @@ async def test_who_changes_their_password_says_whether_their_tokens_end(here: Ac
     await here.accounts.recognise_again(session)
 
 
-async def test_who_never_had_a_password_names_no_old_one(here: AccountsStage) -> None:
+async def test_a_user_without_a_password_sets_one_without_an_old_one(here: AccountsStage) -> None:
     session = await here.accounts.recognise(await here.accounts.sign_in_with(ProviderIdentity(ISSUER, "1", ("ada",))))
     await here.accounts.change_password(session, None, "a first password")
     await here.accounts.sign_in("ada", "a first password")
@@ -143,20 +143,20 @@ async def username_of(here: AccountsStage, identity: ProviderIdentity) -> str:
     return (await here.accounts.recognise(await here.accounts.sign_in_with(identity))).user.username
 
 
-async def test_the_same_person_is_the_same_user_whatever_they_are_called_now(here: AccountsStage) -> None:
+async def test_a_provider_user_keeps_its_username_when_the_provider_renames_it(here: AccountsStage) -> None:
     assert await username_of(here, ProviderIdentity(ISSUER, "1", ("ada",))) == "ada"
     assert await username_of(here, ProviderIdentity(ISSUER, "1", ("countess",))) == "ada"
     assert [one["detail"]["by"] for one in await here.audited("session.begin")] == ["oidc", "oidc"]
 
 
-async def test_a_name_that_is_taken_is_never_taken_over(here: AccountsStage) -> None:
+async def test_a_provider_user_does_not_take_over_an_existing_username(here: AccountsStage) -> None:
     await here.sign_up("ada")
     assert await username_of(here, ProviderIdentity(ISSUER, "1", ("ada",))) == "ada-2"
     assert await username_of(here, ProviderIdentity(ISSUER, "2", ("ada",))) == "ada-3"
     assert await username_of(here, ProviderIdentity("https://elsewhere.example.com", "1", ("ada",))) == "ada-4"
 
 
-async def test_who_is_named_as_administrator_is_one_from_then_on(here: AccountsStage) -> None:
+async def test_a_provider_user_becomes_administrator_when_the_provider_says_so(here: AccountsStage) -> None:
     assert await username_of(here, ProviderIdentity(ISSUER, "1", ("ada",))) == "ada"
     await here.accounts.sign_in_with(ProviderIdentity(ISSUER, "1", ("ada",), is_admin=True), came_from=HOME)
     assert (await here.accounts.user("ada")).user.is_admin
@@ -167,7 +167,7 @@ async def test_who_is_named_as_administrator_is_one_from_then_on(here: AccountsS
     assert len(await here.audited("user.change")) == 1
 
 
-async def test_a_deactivated_user_is_let_in_by_no_provider(here: AccountsStage) -> None:
+async def test_a_deactivated_user_cannot_sign_in_by_a_provider(here: AccountsStage) -> None:
     await here.accounts.sign_in_with(ProviderIdentity(ISSUER, "1", ("ada",)))
     await here.accounts.change_user(here.admin, "ada", UserChange(is_active=False))
     assert (
@@ -179,13 +179,13 @@ async def test_a_deactivated_user_is_let_in_by_no_provider(here: AccountsStage) 
     assert refused["detail"] == {"by": "oidc"}
 
 
-async def test_whoever_goes_on_not_being_vouched_for_does_not_fill_the_log(here: AccountsStage) -> None:
+async def test_refused_provider_sign_ins_are_audited_up_to_a_limit(here: AccountsStage) -> None:
     for _ in range(3 * OF_ONE_NAME):
         await here.accounts.not_vouched_for("sign_in_refused", came_from=ELSEWHERE)
     assert len(await here.audited("session.refused")) == OF_ONE_NAME
 
 
-async def test_however_many_are_called_the_same_each_gets_a_name(here: AccountsStage) -> None:
+async def test_users_of_the_same_name_get_numbered_usernames(here: AccountsStage) -> None:
     await here.sign_up("john")
     others = "SELECT gen_random_uuid(), 'john-' || number, false FROM generate_series(2, 250) AS number"
     await here.db.execute(f"INSERT INTO users (id, username, is_admin) {others}")
@@ -193,6 +193,6 @@ async def test_however_many_are_called_the_same_each_gets_a_name(here: AccountsS
 
 
 @pytest.mark.parametrize("subject", ["", "a\0", "\0", "\ud800", "x" * 256])
-async def test_what_cannot_be_a_person_is_none(here: AccountsStage, subject: str) -> None:
+async def test_an_invalid_provider_subject_is_refused(here: AccountsStage, subject: str) -> None:
     assert await refusal(here.accounts.sign_in_with(ProviderIdentity(ISSUER, subject, ("ada",)))) == "sign_in_refused"
     assert await refusal(here.accounts.user("ada")) == "not_found"

@@ -35,7 +35,7 @@ async def knock(here: AccountsStage) -> Knock:
     return Knock(session, workspace_id, await here.accounts.door_code(session, workspace_id, digest(NONCE)))
 
 
-async def test_a_door_is_its_user_at_one_workspace(here: AccountsStage, knock: Knock) -> None:
+async def test_a_code_signs_its_user_in_at_one_workspace(here: AccountsStage, knock: Knock) -> None:
     token, caller = await here.accounts.redeem(knock.code, NONCE, knock.workspace_id, came_from=HOME, user_agent="a browser")
     assert await here.accounts.recognise(token, came_from=HOME) == caller
     assert (caller.how, caller.user, caller.workspace_id) == (AuthMethod.DOOR, knock.session.user, knock.workspace_id)
@@ -44,31 +44,29 @@ async def test_a_door_is_its_user_at_one_workspace(here: AccountsStage, knock: K
     assert [one.id for one in await here.accounts.sessions(caller)] == [knock.session.credential_id]
 
 
-async def test_a_code_is_good_once(here: AccountsStage, knock: Knock) -> None:
+async def test_a_code_works_once(here: AccountsStage, knock: Knock) -> None:
     await here.accounts.redeem(knock.code, NONCE, knock.workspace_id)
     assert await refusal(here.accounts.redeem(knock.code, NONCE, knock.workspace_id)) == "bad_door_code"
 
 
-async def test_a_code_is_good_for_seconds(here: AccountsStage, knock: Knock) -> None:
+async def test_a_code_expires_within_30_seconds(here: AccountsStage, knock: Knock) -> None:
     left_s = await here.db.fetchval("SELECT extract(epoch FROM expires_at - clock_timestamp()) FROM door_codes")
     assert 0 < left_s <= 30
     await here.db.execute("UPDATE door_codes SET expires_at = clock_timestamp()")
     assert await refusal(here.accounts.redeem(knock.code, NONCE, knock.workspace_id)) == "bad_door_code"
 
 
-async def test_a_code_is_good_for_the_browser_that_asked_alone_and_used_up_by_any_other(
-    here: AccountsStage, knock: Knock
-) -> None:
+async def test_a_code_from_another_browser_is_refused_and_used_up(here: AccountsStage, knock: Knock) -> None:
     assert await refusal(here.accounts.redeem(knock.code, "another nonce", knock.workspace_id)) == "bad_door_code"
     assert await refusal(here.accounts.redeem(knock.code, NONCE, knock.workspace_id)) == "bad_door_code"
 
 
-async def test_a_code_is_good_for_one_workspace(here: AccountsStage, knock: Knock) -> None:
+async def test_a_code_works_for_one_workspace(here: AccountsStage, knock: Knock) -> None:
     other = await here.workspace("other", "ada")
     assert await refusal(here.accounts.redeem(knock.code, NONCE, other)) == "bad_door_code"
 
 
-async def test_what_was_never_given_out_is_no_code(here: AccountsStage, knock: Knock) -> None:
+async def test_an_invalid_code_is_refused(here: AccountsStage, knock: Knock) -> None:
     assert await refusal(here.accounts.redeem("torpor_guess", NONCE, knock.workspace_id)) == "bad_door_code"
     assert await refusal(here.accounts.redeem(knock.code, NONCE, "no-id")) == "bad_door_code"
 
@@ -79,7 +77,7 @@ async def test_a_code_ends_with_its_session(here: AccountsStage, knock: Knock) -
     assert await refusal(here.accounts.door_code(knock.session, knock.workspace_id, digest(NONCE))) == "unauthorized"
 
 
-async def test_a_door_ends_with_its_session_and_is_named_with_it(here: AccountsStage, knock: Knock) -> None:
+async def test_the_end_of_a_session_revokes_its_workspace_sign_ins(here: AccountsStage, knock: Knock) -> None:
     token, door = await here.accounts.redeem(knock.code, NONCE, knock.workspace_id)
     told: set[str] = set()
     here.accounts._revocations._listeners.append(lambda revoked: told.update(revoked.credential_ids))
@@ -88,13 +86,13 @@ async def test_a_door_ends_with_its_session_and_is_named_with_it(here: AccountsS
     assert told == {knock.session.credential_id, door.credential_id}
 
 
-async def test_only_a_session_opens_doors(here: AccountsStage, knock: Knock) -> None:
+async def test_only_a_session_gets_a_code(here: AccountsStage, knock: Knock) -> None:
     _, door = await here.accounts.redeem(knock.code, NONCE, knock.workspace_id)
     for caller in (here.admin, door):
         assert await refusal(here.accounts.door_code(caller, knock.workspace_id, digest(NONCE))) == "unauthorized"
 
 
-async def test_a_browser_is_not_let_in_without_end(here: AccountsStage, knock: Knock) -> None:
+async def test_the_oldest_workspace_sign_in_ends_above_the_limit(here: AccountsStage, knock: Knock) -> None:
     doors = [await here.accounts.redeem(knock.code, NONCE, knock.workspace_id)]
     told: set[str] = set()
     here.accounts._revocations._listeners.append(lambda revoked: told.update(revoked.credential_ids))
@@ -108,7 +106,7 @@ async def test_a_browser_is_not_let_in_without_end(here: AccountsStage, knock: K
         await here.accounts.recognise(token)
 
 
-async def test_codes_that_nobody_comes_with_make_room(here: AccountsStage, knock: Knock) -> None:
+async def test_the_oldest_unused_code_is_removed_above_the_limit(here: AccountsStage, knock: Knock) -> None:
     for _ in range(DOOR_CODES_AT_MOST):
         last = await here.accounts.door_code(knock.session, knock.workspace_id, digest(NONCE))
     assert await here.db.fetchval("SELECT count(*) FROM door_codes") == DOOR_CODES_AT_MOST
@@ -133,9 +131,7 @@ def orderly() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("orderly")
-async def test_a_session_that_ends_while_a_door_is_being_opened_takes_the_door_with_it(
-    here: AccountsStage, knock: Knock
-) -> None:
+async def test_a_session_end_waits_for_a_sign_in_and_revokes_it(here: AccountsStage, knock: Knock) -> None:
     async with here.store.writing() as opening:
         asked = await opening.take_door_code(digest(knock.code))
         assert asked is not None
@@ -148,7 +144,7 @@ async def test_a_session_that_ends_while_a_door_is_being_opened_takes_the_door_w
 
 
 @pytest.mark.usefixtures("orderly")
-async def test_a_door_that_is_opened_while_its_session_ends_stays_shut(here: AccountsStage, knock: Knock) -> None:
+async def test_a_code_is_refused_while_its_session_ends(here: AccountsStage, knock: Knock) -> None:
     async with here.store.writing() as ending:
         await ending._lock_credentials(knock.session.user.id)
         opening = asyncio.create_task(refusal(here.accounts.redeem(knock.code, NONCE, knock.workspace_id)))
@@ -159,7 +155,7 @@ async def test_a_door_that_is_opened_while_its_session_ends_stays_shut(here: Acc
 
 
 @pytest.mark.usefixtures("orderly")
-async def test_many_sessions_end_beside_many_doors(here: AccountsStage, knock: Knock) -> None:
+async def test_concurrent_session_ends_and_sign_ins_leave_no_credential(here: AccountsStage, knock: Knock) -> None:
     """No call fails with `try again`, and no credential is left."""
 
     async def come_in(session: Caller, code: str) -> None:
@@ -178,7 +174,7 @@ async def test_many_sessions_end_beside_many_doors(here: AccountsStage, knock: K
     assert [str(row["id"]) for row in left] == [knock.session.credential_id]
 
 
-async def test_who_signs_out_does_so_whatever_else_is_in_the_way(here: AccountsStage, knock: Knock) -> None:
+async def test_signing_out_is_retried_after_a_deadlock(here: AccountsStage, knock: Knock) -> None:
     """Two transactions deadlock; the one that the database cancels is run again."""
     async with here.db.transaction():
         await here.db.execute("DELETE FROM door_codes")

@@ -6,7 +6,7 @@ from torpor.api.action_words import COMMANDS, MEANINGS, command_of, meaning_of
 from torpor.domain.explain import ActionVerb, PossibleAction
 
 
-def test_every_action_is_worded() -> None:
+def test_every_action_has_words() -> None:
     assert COMMANDS.keys() == MEANINGS.keys() == set(ActionVerb)
 
 

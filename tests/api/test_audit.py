@@ -33,7 +33,7 @@ async def audited(here: LiveApi, by: str = "root", **asked: Any) -> list[Any]:
     return items
 
 
-async def test_every_deed_with_a_workspace_is_written_down_once(here: LiveApi) -> None:
+async def test_every_action_on_a_workspace_is_audited_once(here: LiveApi) -> None:
     made = (await here.call("POST", "/workspaces", {"name": "demo", "desired_state": "STANDBY"})).json()
     demo = made["id"]
     await here.call("PATCH", "/workspaces/demo", {"name": "other", "standby_ttl": 60, "desired_state": "RUNNING"})
@@ -77,7 +77,7 @@ async def test_every_deed_with_a_workspace_is_written_down_once(here: LiveApi) -
     assert [line["workspace"] for line in lines] == ["demo"] * 3 + ["other"] * 10
 
 
-async def test_what_an_operator_does_is_written_down(here: LiveApi) -> None:
+async def test_actions_of_an_operator_are_audited(here: LiveApi) -> None:
     await here.db.execute("INSERT INTO latches (provider, since, expected, missing) VALUES ('fake', now(), 9, 9)")
     assert (await here.call("POST", "/latches/fake/release", by="root")).status_code == 204
     assert (await here.call("POST", "/gc", by="root")).status_code == 202
@@ -87,7 +87,7 @@ async def test_what_an_operator_does_is_written_down(here: LiveApi) -> None:
     ]
 
 
-async def test_what_was_refused_was_not_done(here: LiveApi) -> None:
+async def test_refused_actions_are_not_audited(here: LiveApi) -> None:
     await here.create("demo")
     await here.create("taken")
     for method, target, body, by in (
@@ -103,7 +103,7 @@ async def test_what_was_refused_was_not_done(here: LiveApi) -> None:
     assert await audited(here) == []
 
 
-async def test_from_where(here: LiveApi) -> None:
+async def test_the_audit_log_has_address_and_token_label(here: LiveApi) -> None:
     await here.call(
         "POST", "/workspaces", {"name": "demo", "desired_state": "STANDBY"}, headers={"X-Forwarded-For": "192.0.2.7"}
     )
@@ -111,7 +111,7 @@ async def test_from_where(here: LiveApi) -> None:
     assert (line["came_from"], line["token_label"]) == ("192.0.2.7", "test")
 
 
-async def test_everybody_sees_what_is_theirs(here: LiveApi) -> None:
+async def test_users_see_their_own_actions_and_those_on_their_workspaces(here: LiveApi) -> None:
     """Own actions, and actions on own workspaces with the user but without the address."""
     said = {"X-Forwarded-For": "192.0.2.7"}
     await here.create("adas")
@@ -135,7 +135,7 @@ async def test_everybody_sees_what_is_theirs(here: LiveApi) -> None:
     assert await audited(here, username="nobody") == []
 
 
-async def test_pages_of_it_have_everything_once(here: LiveApi) -> None:
+async def test_pages_of_the_audit_log_have_every_entry_once(here: LiveApi) -> None:
     await here.create("demo")
     for number in range(7):
         await here.call("PATCH", "/workspaces/demo", {"standby_ttl": 60 + number})
@@ -150,7 +150,7 @@ async def test_pages_of_it_have_everything_once(here: LiveApi) -> None:
     assert seen == list(range(66, 59, -1))
 
 
-async def test_a_cursor_that_nobody_gave_out(here: LiveApi) -> None:
+async def test_an_invalid_cursor_is_refused(here: LiveApi) -> None:
     await here.create("demo")
     none = [
         "x",
@@ -169,7 +169,7 @@ async def test_a_cursor_that_nobody_gave_out(here: LiveApi) -> None:
             assert (refused.status_code, refused.json()["code"]) == (422, "bad_cursor"), (target, cursor)
 
 
-async def test_pages_of_operations_have_everything_once(here: LiveApi) -> None:
+async def test_pages_of_operations_have_every_attempt_once(here: LiveApi) -> None:
     workspace_id = uuid.UUID(await here.create("demo"))
     for number in range(5):
         for attempt in (1, 2):

@@ -19,7 +19,7 @@ async def here(database_url: str, redis_url: str) -> AsyncIterator[Platform]:
 
 @pytest.mark.parametrize("site", FROM_ELSEWHERE)
 @pytest.mark.parametrize("path", ["/api/v1/me", "/api/v1/workspaces", "/api/v1/audit"])
-async def test_another_sites_page_does_not_even_look(here: Platform, site: str, path: str) -> None:
+async def test_a_request_from_another_site_is_refused(here: Platform, site: str, path: str) -> None:
     """The other site cannot read the answer, but its time and size would reveal something."""
     browser = await here.browser("ada")
     answer = await browser.get(path, headers={"Sec-Fetch-Site": site})
@@ -27,12 +27,12 @@ async def test_another_sites_page_does_not_even_look(here: Platform, site: str, 
 
 
 @pytest.mark.parametrize("said", [{}, {"Sec-Fetch-Site": "none"}, {"Sec-Fetch-Site": "same-origin"}])
-async def test_our_own_pages_and_the_address_bar_do(here: Platform, said: dict[str, str]) -> None:
+async def test_requests_from_own_pages_and_the_address_bar_are_accepted(here: Platform, said: dict[str, str]) -> None:
     assert (await (await here.browser("ada")).get("/api/v1/me", headers=said)).json()["username"] == "ada"
 
 
 @pytest.mark.parametrize("site", FROM_ELSEWHERE)
-async def test_a_link_from_elsewhere_leads_to_pages_and_to_doors(here: Platform, site: str) -> None:
+async def test_a_link_from_another_site_opens_pages_and_workspace_sign_in(here: Platform, site: str) -> None:
     browser = await here.browser("ada")
     there = {"Sec-Fetch-Site": site, "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
     assert (await browser.get("/", headers=there)).status_code == 200
@@ -40,7 +40,7 @@ async def test_a_link_from_elsewhere_leads_to_pages_and_to_doors(here: Platform,
     assert (await browser.get("/door?workspace=demo", headers=there)).status_code == 422
 
 
-async def test_programs_say_what_they_like(here: Platform) -> None:
+async def test_the_site_header_does_not_matter_with_an_api_token(here: Platform) -> None:
     """Browsers do not send an API token by themselves."""
     answer = await here.program("torpor_root").get("/api/v1/me", headers={"Sec-Fetch-Site": "cross-site"})
     assert answer.json()["username"] == "root"

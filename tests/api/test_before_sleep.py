@@ -18,12 +18,12 @@ async def here(database_url: str, redis_url: str) -> AsyncIterator[LiveApi]:
         yield made
 
 
-async def test_without_a_word_it_is_the_templates(here: LiveApi) -> None:
+async def test_without_before_sleep_the_command_of_the_template_applies(here: LiveApi) -> None:
     made = (await here.call("POST", "/workspaces", BODY)).json()
     assert (made["before_sleep"], made["runs_before_sleep"]) == (None, False)
 
 
-async def test_it_is_created_changed_switched_off_and_given_back(here: LiveApi) -> None:
+async def test_before_sleep_is_created_changed_switched_off_and_reset(here: LiveApi) -> None:
     made = await here.call("POST", "/workspaces", {**BODY, "before_sleep": STASH})
     assert (made.status_code, made.json()["before_sleep"]) == (201, STASH)
     for given in (["sync"], [], None, ["{home}", "$HOME", ""]):
@@ -32,7 +32,7 @@ async def test_it_is_created_changed_switched_off_and_given_back(here: LiveApi) 
         assert (await here.call("GET", "/workspaces/demo")).json()["before_sleep"] == given
 
 
-async def test_what_is_not_named_stays(here: LiveApi) -> None:
+async def test_a_change_of_other_fields_keeps_before_sleep(here: LiveApi) -> None:
     await here.call("POST", "/workspaces", {**BODY, "before_sleep": STASH})
     changed = await here.call("PATCH", "/workspaces/demo", {"standby_ttl": 77})
     assert (changed.json()["standby_ttl"], changed.json()["before_sleep"]) == (77, STASH)
@@ -49,7 +49,7 @@ async def test_what_is_not_named_stays(here: LiveApi) -> None:
         ([7], "bad_request"),
     ],
 )
-async def test_what_cannot_be_run_is_refused_and_nothing_changes(here: LiveApi, given: object, code: str) -> None:
+async def test_an_invalid_command_is_refused_and_nothing_changes(here: LiveApi, given: object, code: str) -> None:
     await here.call("POST", "/workspaces", {**BODY, "before_sleep": STASH})
     created = await here.call("POST", "/workspaces", {**BODY, "name": "other", "before_sleep": given})
     assert (created.status_code, created.json()["code"]) == (422, code)
@@ -61,7 +61,7 @@ async def test_what_cannot_be_run_is_refused_and_nothing_changes(here: LiveApi, 
     assert (kept["before_sleep"], kept["standby_ttl"]) == (STASH, 300)
 
 
-async def test_a_key_is_for_one_command(here: LiveApi) -> None:
+async def test_an_idempotency_key_is_for_one_command(here: LiveApi) -> None:
     key = {"Idempotency-Key": "one"}
     first = await here.call("POST", "/workspaces", {**BODY, "before_sleep": STASH}, headers=key)
     again = await here.call("POST", "/workspaces", {**BODY, "before_sleep": STASH}, headers=key)

@@ -26,7 +26,7 @@ async def here(database_url: str, redis_url: str) -> AsyncIterator[LiveApi]:
         yield running
 
 
-async def test_what_is_too_long_is_refused_and_what_is_not_is_read(here: LiveApi) -> None:
+async def test_a_body_above_the_limit_is_refused_and_others_are_read(here: LiveApi) -> None:
     async def long_without_saying_so() -> AsyncIterator[bytes]:
         yield b'{"username": "'
         for _ in range(LONGEST_SIGN_IN_BYTES // 2**10 + 1):
@@ -57,7 +57,7 @@ def test_each_call_has_its_limit(path: str, longest: int) -> None:
     assert bodies.max_body_bytes(path) == longest
 
 
-async def test_sixteen_megabytes_to_sign_in_hold_nothing_up(here: LiveApi) -> None:
+async def test_a_sign_in_body_of_sixteen_megabytes_does_not_block_the_loop(here: LiveApi) -> None:
     """Parsing them took 15 s, in which proxy and controller did not run."""
     nested = b"[" + b"[]," * (2**24 // 3) + b"[]]"
 
@@ -92,7 +92,7 @@ async def answer_of(reader: asyncio.StreamReader) -> tuple[int, str]:
     return int(head.split()[1]), json.loads(body)["code"]
 
 
-async def test_a_caller_is_known_before_the_body_is_read(here: LiveApi) -> None:
+async def test_the_caller_is_authenticated_before_the_body_is_read(here: LiveApi) -> None:
     for call, authorization, expected in (
         ("POST /api/v1/workspaces", "", (401, "unauthorized")),
         ("POST /api/v1/workspaces/demo/exec", "\nAuthorization: Bearer wrong", (401, "unauthorized")),
@@ -136,7 +136,7 @@ EXPENSIVE = {
 }
 
 
-async def test_the_most_expensive_bodies_do_not_hold_the_loop(here: LiveApi) -> None:
+async def test_the_most_expensive_bodies_do_not_block_the_loop(here: LiveApi) -> None:
     """Without the limit, 64 KiB of lists took 100 ms to parse, and 6,500 unknown names gave an answer of 600 KB."""
 
     async def longest_turn_s(until: asyncio.Event) -> float:
@@ -176,13 +176,13 @@ async def test_the_most_expensive_bodies_do_not_hold_the_loop(here: LiveApi) -> 
     ],
 )
 @pytest.mark.parametrize("indent", [None, 4])
-def test_what_people_send_is_parsed(body: object, indent: int | None) -> None:
+def test_ordinary_bodies_are_parsed(body: object, indent: int | None) -> None:
     assert bodies.body_fault(json.dumps(body, indent=indent).encode()) is None
     assert bodies.body_fault(json.dumps(body, indent=indent, ensure_ascii=False).encode()) is None
 
 
 @given(st.text(alphabet='"\\[]{},:1 a', max_size=40), st.integers(0, 2 * bodies.MOST_STRUCTURE_BYTES))
-def test_brackets_count_outside_of_strings_alone(text: str, count: int) -> None:
+def test_only_brackets_outside_of_strings_count(text: str, count: int) -> None:
     inside = json.dumps([text, "[" * count, text])
     assert bodies.body_fault(inside.encode()) is None
     outside = json.dumps([text]) + " " + "[" * count

@@ -19,7 +19,7 @@ async def here(database_url: str, redis_url: str) -> AsyncIterator[LiveApi]:
         yield made
 
 
-async def test_the_same_key_is_the_same_workspace(here: LiveApi) -> None:
+async def test_the_same_key_returns_the_same_workspace(here: LiveApi) -> None:
     first = await here.call("POST", "/workspaces", BODY, headers=KEY)
     again = await here.call("POST", "/workspaces", BODY, headers=KEY)
     assert (first.status_code, again.status_code) == (201, 201)
@@ -43,7 +43,7 @@ async def test_a_key_is_for_one_creation_of_one_user(here: LiveApi) -> None:
     )
 
 
-async def test_what_was_refused_may_be_asked_for_again(here: LiveApi) -> None:
+async def test_a_refused_creation_can_be_repeated_with_its_key(here: LiveApi) -> None:
     await here.db.execute("UPDATE users SET max_running = 0 WHERE username = 'ada'")
     refused = await here.call("POST", "/workspaces", {"name": "demo"}, headers=KEY)
     assert (refused.status_code, refused.json()["allowed"]) == (429, 0)
@@ -52,14 +52,14 @@ async def test_what_was_refused_may_be_asked_for_again(here: LiveApi) -> None:
     assert (await here.call("POST", "/workspaces", {"name": "demo"}, headers=KEY)).status_code == 201
 
 
-async def test_many_at_once_make_one(here: LiveApi) -> None:
+async def test_concurrent_requests_with_one_key_create_one_workspace(here: LiveApi) -> None:
     answers = await asyncio.gather(*(here.call("POST", "/workspaces", BODY, headers=KEY) for _ in range(12)))
     assert {answer.status_code for answer in answers} == {201}
     assert len({answer.json()["id"] for answer in answers}) == 1
     assert await here.db.fetchval("SELECT count(*) FROM workspaces") == 1
 
 
-async def test_keys_are_forgotten_after_a_day(here: LiveApi) -> None:
+async def test_keys_expire_after_a_day(here: LiveApi) -> None:
     await here.call("POST", "/workspaces", BODY, headers=KEY)
     await here.db.execute("UPDATE creations SET at = now() - interval '25 hours'")
     await here.call("POST", "/workspaces", {**BODY, "name": "other"}, headers={"Idempotency-Key": "another"})
@@ -67,12 +67,12 @@ async def test_keys_are_forgotten_after_a_day(here: LiveApi) -> None:
 
 
 @pytest.mark.parametrize("key", ["", "x" * 201, "two words"])
-async def test_a_key_that_is_none(here: LiveApi, key: str) -> None:
+async def test_an_invalid_key_is_refused(here: LiveApi, key: str) -> None:
     refused = await here.call("POST", "/workspaces", BODY, headers={"Idempotency-Key": key})
     assert (refused.status_code, refused.json()["code"]) == (422, "bad_request")
 
 
-async def test_the_limits_tell_what_counts(here: LiveApi) -> None:
+async def test_the_limits_list_exactly_the_workspaces_that_count(here: LiveApi) -> None:
     """Workspaces that should run and those that still run are listed: exactly those that `admit` counts."""
     for name in ("wished", "present", "starting", "asleep"):
         await here.create(name)

@@ -40,7 +40,7 @@ def streams() -> float:
 # ── which events, to which user ───────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_what_changes_is_heard(database_url: str, redis_url: str) -> None:
+async def test_a_change_is_sent_to_streams(database_url: str, redis_url: str) -> None:
     async with live_api(database_url, redis_url) as here:
         workspace_id = await here.create("demo")
         first_id = await here.until_handed_out()
@@ -72,9 +72,7 @@ async def test_what_changes_is_heard(database_url: str, redis_url: str) -> None:
             assert error.body["workspace"]["url"] == "http://demo.localhost:8080"
 
 
-async def test_a_warning_is_an_event_of_its_own_kind_and_taken_back_by_an_ordinary_one(
-    database_url: str, redis_url: str
-) -> None:
+async def test_a_warning_has_its_own_event_kind_and_is_cleared_by_an_ordinary_event(database_url: str, redis_url: str) -> None:
     async with live_api(database_url, redis_url) as here:
         await here.create("demo")
         runs = "phase = 'RUNNING', desired_state = 'RUNNING'"
@@ -92,7 +90,7 @@ async def test_a_warning_is_an_event_of_its_own_kind_and_taken_back_by_an_ordina
         assert (used.event, used.id, used.body["workspace"]["sleeps_at"]) == ("state_changed", first_id + 2, None)
 
 
-async def test_everybody_hears_what_is_theirs(database_url: str, redis_url: str) -> None:
+async def test_users_get_events_of_their_own_workspaces(database_url: str, redis_url: str) -> None:
     async with live_api(database_url, redis_url) as here:
         followers = {name: await here.follow("/events", by=name) for name in here.people}
         await here.create("of-ada", "ada")
@@ -104,7 +102,7 @@ async def test_everybody_hears_what_is_theirs(database_url: str, redis_url: str)
 
 
 @pytest.mark.parametrize("target", ["/workspaces/of-ada/events", "/workspaces/{id}/events", "/workspaces/nosuch/events"])
-async def test_what_is_not_theirs_is_not_revealed(database_url: str, redis_url: str, target: str) -> None:
+async def test_events_of_workspaces_without_access_are_not_found(database_url: str, redis_url: str, target: str) -> None:
     async with live_api(database_url, redis_url) as here:
         workspace_id = await here.create("of-ada")
         refused = await here.follow(target.format(id=workspace_id), by="bob")
@@ -128,9 +126,7 @@ async def test_the_calls_are_described(database_url: str, redis_url: str) -> Non
 
 
 @pytest.mark.parametrize("how", ["header", "query", "both"])
-async def test_what_was_missed_is_told_again(
-    database_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch, how: str
-) -> None:
+async def test_missed_events_are_replayed(database_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
     monkeypatch.setattr(events_module, "PAGE", 3)
     async with live_api(database_url, redis_url) as here:
         await here.create("demo")
@@ -151,7 +147,7 @@ async def test_what_was_missed_is_told_again(
             assert [received.id for received in await one.some(1)] == [last + 1]
 
 
-async def test_who_missed_nothing_is_told_so(database_url: str, redis_url: str) -> None:
+async def test_a_client_that_missed_nothing_gets_a_heartbeat(database_url: str, redis_url: str) -> None:
     async with live_api(database_url, redis_url) as here:
         await here.create("demo")
         last = await here.until_handed_out()
@@ -162,7 +158,7 @@ async def test_who_missed_nothing_is_told_so(database_url: str, redis_url: str) 
 
 
 @pytest.mark.parametrize("since", ["0", "old", "new"])
-async def test_what_is_not_kept_any_more_begins_anew(
+async def test_a_pruned_event_id_starts_with_a_reset(
     database_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch, since: str
 ) -> None:
     monkeypatch.setattr(events_module, "PAGE", 2)
@@ -198,7 +194,7 @@ async def test_what_is_not_kept_any_more_begins_anew(
 
 
 @pytest.mark.parametrize("since", ["x", "-1", "1.0", "1 2", "0x10", "1" * 19, "\u0661"])
-async def test_an_id_that_is_none(database_url: str, redis_url: str, since: str) -> None:
+async def test_an_invalid_event_id_is_refused(database_url: str, redis_url: str, since: str) -> None:
     async with live_api(database_url, redis_url) as here:
         await here.create("demo")
         for target in ("/events", "/workspaces/demo/events"):
@@ -206,7 +202,7 @@ async def test_an_id_that_is_none(database_url: str, redis_url: str, since: str)
             assert (refused.status, (await refused.text())["code"]) == (422, "bad_event_id")
 
 
-async def test_who_comes_again_and_again_misses_nothing(database_url: str, redis_url: str) -> None:
+async def test_a_client_that_reconnects_often_misses_nothing(database_url: str, redis_url: str) -> None:
     """Clients disconnect in the middle of the stream and reconnect with their last id, while changes go on."""
     async with live_api(database_url, redis_url) as here:
         await here.create("demo")
@@ -249,7 +245,7 @@ async def test_who_comes_again_and_again_misses_nothing(database_url: str, redis
 
 
 @pytest.mark.parametrize(("target", "since"), [("/workspaces/w/events", None), ("/workspaces/w/events", 0), ("/events", 0)])
-async def test_after_how_it_stands_comes_nothing_older(
+async def test_no_older_event_follows_the_current_state(
     database_url: str, redis_url: str, target: str, since: int | None
 ) -> None:
     """A client that connects while there is no leader gets the state, including changes without an id."""
@@ -270,7 +266,7 @@ async def test_after_how_it_stands_comes_nothing_older(
         assert [(one.body["workspace"]["name"], one.wish_version) for one in news] == [("again", 4), ("again", 5)]
 
 
-async def test_what_changes_while_all_is_shown_is_told_once(
+async def test_a_change_during_the_initial_listing_is_sent_once(
     database_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(events_module, "PAGE", 1)
@@ -297,7 +293,7 @@ async def test_what_changes_while_all_is_shown_is_told_once(
         assert seen == {"a": [1, 2, 3, 4, 5], "b": [2, 3, 4, 5], "c": [3, 4, 5]}
 
 
-async def test_replaying_lets_the_others_have_their_turn() -> None:
+async def test_replaying_yields_to_other_tasks() -> None:
     turns = 0
 
     async def other() -> None:
@@ -325,7 +321,7 @@ END = {
 
 @pytest.mark.parametrize("is_busy", [False, True])
 @pytest.mark.parametrize("how", END)
-async def test_who_may_not_any_more_is_not_told_any_more(database_url: str, redis_url: str, how: str, is_busy: bool) -> None:
+async def test_a_stream_ends_when_its_user_loses_access(database_url: str, redis_url: str, how: str, is_busy: bool) -> None:
     async with live_api(database_url, redis_url, ask_again_s=0.2) as here:
         await here.create("demo")
         await here.until_handed_out()
@@ -354,7 +350,7 @@ async def test_who_may_not_any_more_is_not_told_any_more(database_url: str, redi
 
 
 @pytest.mark.parametrize("how", ["revoked", "deactivated", "signed out everywhere"])
-async def test_whose_right_ends_is_cut_off_at_once(database_url: str, redis_url: str, how: str) -> None:
+async def test_a_revoked_credential_ends_its_streams_at_once(database_url: str, redis_url: str, how: str) -> None:
     async with live_api(database_url, redis_url) as here:
         await here.create("demo")
         await here.until_handed_out()
@@ -378,7 +374,7 @@ async def test_whose_right_ends_is_cut_off_at_once(database_url: str, redis_url:
         assert await theirs.next() is None, "the heart beats every 30 s, and nobody waited for that"
 
 
-async def test_who_it_is_shared_with_hears_of_it_until_it_is_not(database_url: str, redis_url: str) -> None:
+async def test_a_user_gets_events_while_the_workspace_is_shared_with_them(database_url: str, redis_url: str) -> None:
     async with live_api(database_url, redis_url) as here:
         await here.create("demo")
         await here.create("another")
@@ -418,7 +414,7 @@ async def test_who_it_is_shared_with_hears_of_it_until_it_is_not(database_url: s
 
 
 @pytest.mark.parametrize("since", ["nothing", "its last", "everything"])
-async def test_what_is_taken_in_the_moment_a_stream_begins_is_not_told(
+async def test_a_stream_is_refused_if_access_is_lost_while_it_starts(
     database_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch, since: str
 ) -> None:
     """The user loses access after the first permission check, while the stream reads its start."""
@@ -447,7 +443,7 @@ async def test_what_is_taken_in_the_moment_a_stream_begins_is_not_told(
         assert streams() == 0
 
 
-async def test_that_it_was_taken_is_found_out_also_when_nobody_tells(
+async def test_lost_access_is_found_without_an_event(
     database_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("torpor.accounts.access_watch.RECHECK_S", 0.05)
@@ -467,7 +463,7 @@ async def test_that_it_was_taken_is_found_out_also_when_nobody_tells(
 
 
 @pytest.mark.parametrize("how", ["live", "replayed"])
-async def test_a_grant_is_replayed_like_everything_else(
+async def test_a_share_is_replayed_like_other_events(
     database_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     monkeypatch.setattr(events_module, "PAGE", 2)
@@ -486,7 +482,9 @@ async def test_a_grant_is_replayed_like_everything_else(
         assert [one.id for one in seen] == list(range(start + 1, start + 8))
 
 
-async def test_nobody_follows_a_hundred_times_over(database_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_number_of_streams_of_a_user_is_limited(
+    database_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(events_module, "STREAMS_PER_USER", 5)
     async with live_api(database_url, redis_url) as here:
         await here.create("demo")
@@ -506,7 +504,7 @@ async def test_nobody_follows_a_hundred_times_over(database_url: str, redis_url:
 # ── heartbeats ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_the_heart_beats_and_the_id_goes_on(database_url: str, redis_url: str) -> None:
+async def test_heartbeats_carry_the_latest_event_id(database_url: str, redis_url: str) -> None:
     async with live_api(database_url, redis_url, heartbeat_s=0.05) as here:
         await here.create("demo")
         await here.create("other")
@@ -527,7 +525,7 @@ async def test_the_heart_beats_and_the_id_goes_on(database_url: str, redis_url: 
 # ── faults of the bus ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_what_the_bus_lost_is_found_when_the_next_one_comes(
+async def test_events_that_the_bus_lost_are_sent_with_the_next_one(
     database_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(event_fanout, "POLL_S", NEVER_S)
@@ -545,7 +543,7 @@ async def test_what_the_bus_lost_is_found_when_the_next_one_comes(
         assert [one.id for one in await client.some(4)] == [start + 1, start + 2, start + 3, start + 4]
 
 
-async def test_what_comes_twice_or_is_nonsense_is_passed_over(database_url: str, redis_url: str) -> None:
+async def test_duplicate_and_invalid_messages_are_ignored(database_url: str, redis_url: str) -> None:
     async with live_api(database_url, redis_url) as here:
         workspace_id = await here.create("demo")
         start = await here.until_handed_out()
@@ -572,7 +570,7 @@ async def test_what_comes_twice_or_is_nonsense_is_passed_over(database_url: str,
         assert [one.id for one in await client.some(2)] == [start + 1, start + 2]
 
 
-async def test_what_another_installation_says_on_the_same_bus_is_not_ours(
+async def test_messages_of_another_installation_are_ignored(
     database_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(event_fanout, "POLL_S", NEVER_S)
@@ -594,7 +592,7 @@ async def test_what_another_installation_says_on_the_same_bus_is_not_ours(
         assert (ours.id, ours.body["workspace"]["name"]) == (start + 1, "demo")
 
 
-async def test_what_could_not_be_handed_out_is_handed_out_later(
+async def test_an_event_that_could_not_be_sent_is_sent_later(
     database_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(event_fanout, "RETRY_S", 0.01)
@@ -617,7 +615,7 @@ async def test_what_could_not_be_handed_out_is_handed_out_later(
 
 
 @pytest.mark.parametrize("fault", ["stored", "told"])
-async def test_one_that_cannot_be_read_or_told_ends_no_stream(database_url: str, redis_url: str, fault: str) -> None:
+async def test_an_unreadable_event_ends_no_stream(database_url: str, redis_url: str, fault: str) -> None:
     async with live_api(database_url, redis_url) as here:
         here.publisher._encode = here.feed._encode = unable(here.feed._encode, fault)
         await here.create("demo")
@@ -653,7 +651,7 @@ def unable(encode: Callable[[Workspace], Mapping[str, Any]], fault: str) -> Call
     return told
 
 
-async def test_many_without_an_id_are_warned_of(database_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_many_unnumbered_events_are_logged(database_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_fanout, "POLL_S", 0.02)
     monkeypatch.setattr(event_fanout, "WARN_EVERY_S", 0.02)
     monkeypatch.setattr(store_module, "MANY_UNNUMBERED", 3)
@@ -664,7 +662,9 @@ async def test_many_without_an_id_are_warned_of(database_url: str, redis_url: st
             await until(lambda: any(line["event"] == "events_unnumbered" for line in logged))
 
 
-async def test_without_the_bus_it_only_takes_longer(database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_the_bus_events_come_by_polling(
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(event_fanout, "POLL_S", 0.1)
     async with EmbeddedValkey(tmp_path) as valkey, live_api(database_url, valkey.url) as here:
         await here.create("demo")
@@ -679,7 +679,7 @@ async def test_without_the_bus_it_only_takes_longer(database_url: str, tmp_path:
         assert [one.id for one in await client.some(2)] == [start + 3, start + 4]
 
 
-async def test_lost_connections_to_the_database_cost_nobody_their_stream(
+async def test_lost_database_connections_end_no_stream(
     database_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(event_fanout, "POLL_S", 0.05)
@@ -699,7 +699,7 @@ async def test_lost_connections_to_the_database_cost_nobody_their_stream(
             assert [one.id for one in await client.some(2)] == [start + 2 * turn + 1, start + 2 * turn + 2]
 
 
-async def test_a_database_that_is_an_older_one_begins_anew(
+async def test_a_restored_older_database_sends_a_reset(
     database_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(event_fanout, "POLL_S", 0.05)
@@ -722,7 +722,7 @@ async def test_a_database_that_is_an_older_one_begins_anew(
 # ── disconnects and slow clients ──────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_who_leaves_is_forgotten_at_once(database_url: str, redis_url: str) -> None:
+async def test_a_closed_stream_is_removed_at_once(database_url: str, redis_url: str) -> None:
     async with live_api(database_url, redis_url) as here:
         await here.create("demo")
         await here.until_handed_out()
@@ -736,7 +736,7 @@ async def test_who_leaves_is_forgotten_at_once(database_url: str, redis_url: str
         assert here.feed._streams == {}
 
 
-async def test_a_slow_reader_is_dropped_and_the_others_go_on(
+async def test_a_slow_reader_is_disconnected_and_the_others_continue(
     database_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(events_module, "LINGER_S", 0.1)
@@ -763,7 +763,7 @@ async def test_a_slow_reader_is_dropped_and_the_others_go_on(
         )
 
 
-async def test_long_events_wait_only_up_to_so_many_bytes() -> None:
+async def test_the_bytes_that_wait_in_a_stream_are_limited() -> None:
     stream = event_fanout.EventStream()
     stream.go_live(after=0)
     framed = b"x" * (event_fanout.STREAM_HOLDS_BYTES // 4)
@@ -777,7 +777,7 @@ async def test_long_events_wait_only_up_to_so_many_bytes() -> None:
     assert stream.is_ended
 
 
-async def test_when_nobody_follows_any_more_every_stream_ends(database_url: str, redis_url: str) -> None:
+async def test_every_stream_ends_when_the_fanout_stops(database_url: str, redis_url: str) -> None:
     async with live_api(database_url, redis_url) as here:
         await here.create("demo")
         client = await here.follow("/workspaces/demo/events")
@@ -830,7 +830,7 @@ class Counting(asyncio.Protocol):
 
 
 @pytest.mark.long
-async def test_two_thousand_streams_and_a_burst(database_url: str, redis_url: str) -> None:
+async def test_two_thousand_streams_get_every_change_in_order(database_url: str, redis_url: str) -> None:
     """Half of them follow one workspace, the others all events; each gets every change, in order."""
     many, burst = 2000, 500
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

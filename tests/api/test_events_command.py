@@ -40,7 +40,7 @@ class Door:
             self._open.pop().transport.abort()
 
 
-async def test_it_follows_and_comes_again(database_url: str, redis_url: str, tmp_path: Path) -> None:
+async def test_torpor_events_reconnects_and_continues(database_url: str, redis_url: str, tmp_path: Path) -> None:
     async with live_api(database_url, redis_url) as here:
         door = Door(here.path)
         server = await asyncio.start_server(door.enter, "127.0.0.1", 0)

@@ -70,7 +70,7 @@ async def until_output(line: ClientConnection, wanted: bytes) -> None:
 # ── frames ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_outputs_are_apart_and_the_exit_code_comes_last(here: LiveApi) -> None:
+async def test_output_streams_are_separate_and_the_exit_code_comes_last(here: LiveApi) -> None:
     async with on_a_machine(here) as machine, elsewhere(here, machine.runtime) as path:
         async with knock(here, "nb/exec", path=path) as line:
             await start(line, "sh", "-c", "cat; echo err >&2; exit 7")
@@ -95,7 +95,7 @@ async def test_a_command_may_have_a_terminal(here: LiveApi) -> None:
         assert (await until_ended(line))[2] == 143
 
 
-async def test_a_signal_is_not_held_up_by_input_that_is_not_read(here: LiveApi) -> None:
+async def test_unread_input_does_not_delay_a_signal(here: LiveApi) -> None:
     await running(here)
     async with knock(here, "nb/exec") as line:
         await start(line, "sleep")
@@ -108,7 +108,7 @@ async def test_a_signal_is_not_held_up_by_input_that_is_not_read(here: LiveApi) 
         assert (await until_ended(line))[2:] == (None, 1009)
 
 
-async def test_input_is_reported_as_taken_once_it_was_read(here: LiveApi) -> None:
+async def test_input_is_acknowledged_when_it_was_read(here: LiveApi) -> None:
     await running(here)
     async with knock(here, "nb/exec") as line:
         await start(line, "cat")
@@ -123,7 +123,7 @@ async def test_input_is_reported_as_taken_once_it_was_read(here: LiveApi) -> Non
         assert (await until_ended(line))[2] == 0
 
 
-async def test_nonsense_ends_it(here: LiveApi) -> None:
+async def test_an_invalid_message_closes_the_connection(here: LiveApi) -> None:
     await running(here)
     for nonsense in ("{", "[1]", '{"command": []}', '{"command": ["a\\u0000"]}', '{"command": "ls"}', b"\0x", "[" * 5000):
         async with knock(here, "nb/exec") as line:
@@ -159,7 +159,7 @@ async def test_refusals_come_before_the_upgrade(here: LiveApi) -> None:
     assert await refusal(knock(here, "nb/exec", headers={"Authorization": f"Bearer {reads}"})) == (403, "scope_missing")
 
 
-async def test_it_is_written_down_who_ran_which_program(here: LiveApi) -> None:
+async def test_user_and_program_are_audited(here: LiveApi) -> None:
     await running(here)
     async with knock(here, "nb/exec") as line:
         await start(line, "echo", "--password=hunter2")
@@ -179,7 +179,7 @@ async def test_a_running_command_keeps_awake(here: LiveApi) -> None:
     assert set(touched) == {workspace_id}
 
 
-async def test_it_ends_at_once_when_the_token_is_revoked(here: LiveApi) -> None:
+async def test_a_command_ends_at_once_when_the_token_is_revoked(here: LiveApi) -> None:
     await running(here)
     ada = await here.accounts.recognise(here.people["ada"].token)
     token, secret = await here.accounts.make_token(ada, "exec", EVERY_SCOPE, None)
@@ -190,7 +190,7 @@ async def test_it_ends_at_once_when_the_token_is_revoked(here: LiveApi) -> None:
         assert (await until_closed(line))[1:] == (1008, "you are no longer signed in")
 
 
-async def test_it_ends_at_once_when_it_is_no_longer_shared(here: LiveApi) -> None:
+async def test_a_command_ends_at_once_when_the_workspace_is_no_longer_shared(here: LiveApi) -> None:
     await running(here)
     ada = here.people["ada"].caller
     await here.wishes.sharing.share(ada, "nb", "bob", Share.USE)
@@ -202,7 +202,7 @@ async def test_it_ends_at_once_when_it_is_no_longer_shared(here: LiveApi) -> Non
         assert (await until_closed(line))[1:] == (1008, "you may no longer use 'nb'")
 
 
-async def test_it_ends_with_its_container(here: LiveApi) -> None:
+async def test_a_command_ends_with_its_container(here: LiveApi) -> None:
     workspace_id = await running(here)
     async with knock(here, "nb/exec") as line:
         await start(line, "cat")
@@ -212,7 +212,7 @@ async def test_it_ends_with_its_container(here: LiveApi) -> None:
         assert (await until_ended(line))[2:] == (None, 1001)
 
 
-async def test_a_client_that_leaves_ends_the_command(here: LiveApi) -> None:
+async def test_a_disconnect_ends_the_command(here: LiveApi) -> None:
     async with on_a_machine(here) as machine, elsewhere(here, machine.runtime) as path:
         for number in (1, 2):
             async with knock(here, "nb/exec", path=path) as line:
@@ -241,7 +241,7 @@ async def wakes_up(here: LiveApi, name: str = "nb") -> None:
     await here.db.execute(f"UPDATE workspaces SET {RUNS} WHERE name = $1", name)
 
 
-async def test_it_wakes_if_it_is_asked_to(here: LiveApi) -> None:
+async def test_exec_wakes_the_workspace_if_requested(here: LiveApi) -> None:
     await falls_asleep(here)
     async with knock(here, "nb/exec?wake=true") as line:
         await start(line, "cat")
@@ -266,7 +266,7 @@ async def test_a_shell_wakes_too(here: LiveApi) -> None:
 
 
 @pytest.mark.parametrize("what", ["exec", "shell"])
-async def test_waking_is_refused_as_a_start_is(here: LiveApi, what: str) -> None:
+async def test_a_wake_is_refused_above_the_limit(here: LiveApi, what: str) -> None:
     await falls_asleep(here)
     for number in range(9):
         await running(here, f"busy{number}")
@@ -275,7 +275,7 @@ async def test_waking_is_refused_as_a_start_is(here: LiveApi, what: str) -> None
 
 
 @pytest.mark.parametrize("what", ["exec", "shell"])
-async def test_a_workspace_that_is_stopped_while_it_wakes_is_not_waited_for(here: LiveApi, what: str) -> None:
+async def test_a_stop_during_a_wake_ends_the_wait(here: LiveApi, what: str) -> None:
     await falls_asleep(here)
     async with knock(here, f"nb/{what}?wake=true") as line:
         await start(line, "echo")
@@ -284,7 +284,7 @@ async def test_a_workspace_that_is_stopped_while_it_wakes_is_not_waited_for(here
         assert (await until_closed(line))[1:] == (1001, "'nb' was stopped while it was starting")
 
 
-async def test_a_client_that_leaves_while_it_wakes_runs_nothing(here: LiveApi) -> None:
+async def test_a_disconnect_during_a_wake_runs_no_command(here: LiveApi) -> None:
     workspace_id = await falls_asleep(here)
     started: list[str] = []
 
@@ -309,7 +309,7 @@ async def test_a_client_that_leaves_while_it_wakes_runs_nothing(here: LiveApi) -
 # ── POST ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_plain_call_ends_in_time(here: LiveApi, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_plain_call_has_a_time_limit(here: LiveApi, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torpor.api.workspaces.EXEC_S", 0.05)
     await running(here)
     ended = asyncio.Event()
@@ -330,7 +330,7 @@ async def test_a_plain_call_ends_in_time(here: LiveApi, monkeypatch: pytest.Monk
     assert ended.is_set()
 
 
-async def test_plain_calls_hold_little_and_say_what_is_too_much(here: LiveApi) -> None:
+async def test_plain_calls_use_bounded_memory_and_refuse_large_output(here: LiveApi) -> None:
     async with on_a_machine(here) as machine, elsewhere(here, machine.runtime) as path:
         here.path, before = path, here.path
         calls = [

@@ -93,7 +93,7 @@ async def listening(app: Any) -> AsyncIterator[str]:
             await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_the_preview_tells_what_a_collection_then_does(served: Served) -> None:
+async def test_the_preview_lists_what_a_collection_then_removes(served: Served) -> None:
     here = served.here
     demo = await here.workspace("demo")
     first, second, third = [await here.archive(demo, hours=hours) for hours in (1, 2, 3)]
@@ -141,7 +141,7 @@ async def test_the_preview_tells_what_a_collection_then_does(served: Served) -> 
     assert after["would_remove"] == 0
 
 
-async def test_what_is_asked_for_is_done_and_reported(served: Served) -> None:
+async def test_a_requested_collection_runs_and_is_reported(served: Served) -> None:
     here = served.here
     purged = await here.workspace("purged", **deleted(days=1), purge="true")
     await here.archive(purged, hours=1, orphan_since="now() - interval '3 hours'")
@@ -156,7 +156,7 @@ async def test_what_is_asked_for_is_done_and_reported(served: Served) -> None:
     assert standing["ran_at"] > standing["requested_at"] == requested["requested_at"]
 
 
-async def test_whoever_waits_hears_that_it_was_skipped(served: Served) -> None:
+async def test_a_waiting_client_gets_the_reason_of_a_skipped_collection(served: Served) -> None:
     requested = await served.ask(lambda api: api.gc_request())
     served.world.archives_out = True
     async with background(run_duty(served.here.collector(), TERM)):
@@ -165,14 +165,14 @@ async def test_whoever_waits_hears_that_it_was_skipped(served: Served) -> None:
     assert ended.value.code == "collection_skipped"
 
 
-async def test_nobody_waits_for_ever(served: Served) -> None:
+async def test_waiting_for_a_report_has_a_timeout(served: Served) -> None:
     requested = await served.ask(lambda api: api.gc_request())
     with pytest.raises(CommandError) as ended:
         await served.ask(lambda api: wait_for_report(api, requested, timeout_s=0))
     assert ended.value.exit_code is ExitCode.TIMED_OUT
 
 
-async def test_only_an_administrator_may(served: Served) -> None:
+async def test_only_an_administrator_can_collect(served: Served) -> None:
     for question in (ApiClient.gc_preview, ApiClient.gc_request, ApiClient.gc_report):
         with pytest.raises(CommandError) as refused:
             await served.ask(question, by="bob")
@@ -180,14 +180,14 @@ async def test_only_an_administrator_may(served: Served) -> None:
     assert (await served.here.seen.housekeeping()).requested_at is None
 
 
-async def test_a_store_that_is_out_cannot_be_looked_at(served: Served) -> None:
+async def test_the_preview_is_unavailable_without_the_store(served: Served) -> None:
     served.world.archives_out = True
     with pytest.raises(CommandError) as refused:
         await served.ask(ApiClient.gc_preview)
     assert refused.value.code == "unavailable"
 
 
-async def test_a_crowd_shares_one_listing_and_whoever_leaves_takes_it_from_nobody(served: Served) -> None:
+async def test_concurrent_previews_share_one_listing_and_survive_a_cancelled_one(served: Served) -> None:
     collecting = GcSources(served.here.seen, served.here.archives, GcPolicy(RETENTION, every=timedelta(hours=1)))
     previewed, listings, goes_on = _SharedGcPlan(lambda: _preview(collecting)), 0, asyncio.Event()
 
@@ -211,7 +211,7 @@ async def test_a_crowd_shares_one_listing_and_whoever_leaves_takes_it_from_nobod
     assert listings == 2
 
 
-async def test_the_preview_goes_by_what_the_leader_goes_by(served: Served) -> None:
+async def test_the_preview_uses_the_settings_of_the_leader(served: Served) -> None:
     """The leader's settings may differ."""
     here = served.here
     demo = await here.workspace("demo")
@@ -221,7 +221,7 @@ async def test_the_preview_goes_by_what_the_leader_goes_by(served: Served) -> No
     assert [item["key"] for item in (await served.ask(ApiClient.gc_preview))["items"]] == [keys[3]]
 
 
-async def test_the_preview_says_that_a_collection_would_touch_nothing_and_that_marks_begin_anew(served: Served) -> None:
+async def test_the_preview_reports_a_skip_and_that_marks_are_reset(served: Served) -> None:
     here = served.here
     purged = await here.workspace("purged", **deleted(days=1), purge="true")
     await here.archive(purged, hours=1, orphan_since="now() - interval '3 hours'")

@@ -29,7 +29,7 @@ PATHS = [
 
 
 @pytest.mark.parametrize("hosts", [PLAIN, SECURE])
-async def test_every_answer_says_so(database_url: str, redis_url: str, hosts: Hosts) -> None:
+async def test_every_response_has_the_security_headers(database_url: str, redis_url: str, hosts: Hosts) -> None:
     async with platform(database_url, redis_url, hosts=hosts) as here:
         stranger = here.stranger()
         answers = [await stranger.get(path) for path in PATHS]
@@ -40,7 +40,7 @@ async def test_every_answer_says_so(database_url: str, redis_url: str, hosts: Ho
 
 
 @pytest.mark.parametrize("hosts", [PLAIN, SECURE])
-async def test_also_that_something_broke(hosts: Hosts) -> None:
+async def test_an_internal_error_has_the_security_headers(hosts: Hosts) -> None:
     async def broken() -> dict[str, Any]:
         raise LookupError("what nobody has thought of")
 

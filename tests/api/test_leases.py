@@ -99,7 +99,7 @@ async def caller_for(night: IdleStage, caller: accounts.Caller) -> Caller:
 # ── holds ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_hold_is_made_listed_and_ended(night: IdleStage, call: Caller) -> None:
+async def test_a_hold_is_created_listed_and_ended(night: IdleStage, call: Caller) -> None:
     await night.workspace()
     status, first = await call("POST", "ada/leases", {"reason": " a long build ", "seconds": 60})
     assert (status, first["reason"], first["created_by"]) == (201, "a long build", "ada")
@@ -129,14 +129,14 @@ async def test_a_hold_is_made_listed_and_ended(night: IdleStage, call: Caller) -
         ({"reason": "x", "seconds": "long"}, "bad_request"),
     ],
 )
-async def test_what_is_no_hold_is_refused(night: IdleStage, call: Caller, body: Any, code: str) -> None:
+async def test_an_invalid_hold_is_refused(night: IdleStage, call: Caller, body: Any, code: str) -> None:
     await night.workspace()
     status, problem = await call("POST", "ada/leases", body)
     assert (status, problem["code"]) == (422, code)
     assert await call("GET", "ada/leases") == (200, {"items": []})
 
 
-async def test_holds_are_limited_however_they_come_and_what_expired_makes_room(night: IdleStage) -> None:
+async def test_concurrent_holds_are_limited_and_expired_ones_do_not_count(night: IdleStage) -> None:
     ada = await night.workspace()
 
     async def hold() -> str:
@@ -153,7 +153,7 @@ async def test_holds_are_limited_however_they_come_and_what_expired_makes_room(n
     assert await night.owner.fetchval("SELECT count(*) FROM work_leases WHERE workspace_id = $1::text::uuid", ada.id) == 1
 
 
-async def test_what_is_not_yours_cannot_be_held_nor_its_holds_be_seen(night: IdleStage) -> None:
+async def test_holds_of_a_workspace_without_access_are_not_found(night: IdleStage) -> None:
     await night.workspace()
     call = await caller_for(night, await person(night.database, "eve"))
     for method, below, body in (
@@ -173,7 +173,7 @@ async def test_a_hold_belongs_to_its_workspace(night: IdleStage) -> None:
     assert await night.using.holds(ada) == [held]
 
 
-async def test_what_is_deleted_is_not_held(night: IdleStage, call: Caller) -> None:
+async def test_a_deleted_workspace_cannot_be_held(night: IdleStage, call: Caller) -> None:
     await night.workspace()
     await night.wishes.delete(night.user, "ada")
     status, problem = await call("POST", "ada/leases", {"reason": "x", "seconds": 60})
@@ -183,7 +183,7 @@ async def test_what_is_deleted_is_not_held(night: IdleStage, call: Caller) -> No
 # ── explain ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_why_it_is_awake_is_told(night: IdleStage, call: Caller) -> None:
+async def test_explain_gives_the_reasons_to_stay_awake(night: IdleStage, call: Caller) -> None:
     ada = await night.workspace()
     await night.using.hold(night.user, ada, reason="a long build", seconds=60)
     await night.activity.renew({ada.id: frozenset({"one", "two"})}, lease_s=60)
@@ -195,14 +195,14 @@ async def test_why_it_is_awake_is_told(night: IdleStage, call: Caller) -> None:
     assert told["stopped_because"] is None
 
 
-async def test_a_bus_that_cannot_be_asked_is_a_fact(database_url: str, tmp_path: Path) -> None:
+async def test_explain_reports_an_unreachable_bus(database_url: str, tmp_path: Path) -> None:
     async with idle_stage(database_url, f"unix://{tmp_path}/nowhere") as night:
         await night.workspace()
         _, explained = await night.wishes.explained(night.user, "ada")
         assert [stay.why for stay in explained.awake] == ["BUS_OUT"]
 
 
-async def test_a_bus_that_hangs_is_not_waited_for(database_url: str, tmp_path: Path) -> None:
+async def test_explain_does_not_wait_for_a_hanging_bus(database_url: str, tmp_path: Path) -> None:
     async with EmbeddedValkey(tmp_path / "bus") as server, idle_stage(database_url, server.url) as night:
         await night.workspace()
         assert server.pid
@@ -215,7 +215,7 @@ async def test_a_bus_that_hangs_is_not_waited_for(database_url: str, tmp_path: P
         assert [stay.why for stay in explained.awake] == ["BUS_OUT"]
 
 
-async def test_why_it_was_stopped_is_told(night: IdleStage, call: Caller) -> None:
+async def test_explain_gives_the_reason_of_the_stop(night: IdleStage, call: Caller) -> None:
     ada = await night.workspace()
     await night.remembers()
     await night.watch.do(TERM)
@@ -231,7 +231,7 @@ async def test_why_it_was_stopped_is_told(night: IdleStage, call: Caller) -> Non
 # ── wake ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_many_that_knock_at_once_wake_once(night: IdleStage) -> None:
+async def test_concurrent_wakes_cause_one_start(night: IdleStage) -> None:
     ada = await night.workspace(phase=Phase.STANDBY)
     woken = await asyncio.gather(*(night.wishes.wake(night.user, "ada") for _ in range(30)))
     assert {one.wish_version for one in woken} == {ada.wish_version + 1}
@@ -245,7 +245,7 @@ async def test_many_that_knock_at_once_wake_once(night: IdleStage) -> None:
 
 @pytest.mark.parametrize("reason", [Reason.ACTION_FAILED, Reason.DATA_LOST])
 @pytest.mark.parametrize("wish", [Wish.RUNNING, Wish.STANDBY])
-async def test_knocking_does_not_clear_an_error(night: IdleStage, reason: Reason, wish: Wish) -> None:
+async def test_a_wake_does_not_clear_an_error(night: IdleStage, reason: Reason, wish: Wish) -> None:
     ada = await night.workspace(phase=Phase(wish.value))
     await night.set(ada, ERROR.format(reason=reason))
     before = await night.look(ada)
@@ -255,7 +255,7 @@ async def test_knocking_does_not_clear_an_error(night: IdleStage, reason: Reason
     assert await night.look(ada) == before
 
 
-async def test_a_wake_beyond_the_limit_leaves_the_wish(database_url: str, redis_url: str) -> None:
+async def test_a_wake_above_the_limit_keeps_the_requested_state(database_url: str, redis_url: str) -> None:
     async with idle_stage(database_url, redis_url, limits=RunningLimits(per_user=1, overall=10)) as night:
         ada = await night.workspace("ada", phase=Phase.STANDBY)
         bob = await night.workspace("bob", phase=Phase.STANDBY)
@@ -273,7 +273,7 @@ async def test_a_wake_beyond_the_limit_leaves_the_wish(database_url: str, redis_
             assert (await night.look(before) != before) is (outcome == "woken")
 
 
-async def test_what_is_deleted_is_not_woken(night: IdleStage) -> None:
+async def test_a_deleted_workspace_is_not_woken(night: IdleStage) -> None:
     await night.workspace(phase=Phase.STANDBY)
     deleted = await night.wishes.delete(night.user, "ada")
     with pytest.raises(Refused) as refused:
@@ -284,7 +284,7 @@ async def test_what_is_deleted_is_not_woken(night: IdleStage) -> None:
 # ── change ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_what_is_said_at_once_is_one_change(night: IdleStage, call: Caller) -> None:
+async def test_several_fields_in_one_call_are_one_change(night: IdleStage, call: Caller) -> None:
     ada = await night.workspace(phase=Phase.STANDBY)
     told = "SELECT count(*) FROM outbox"
     before = await night.owner.fetchval(told)
@@ -305,7 +305,7 @@ async def test_what_is_said_at_once_is_one_change(night: IdleStage, call: Caller
     assert await night.look(ada) == lowered
 
 
-async def test_a_limit_that_was_lowered_keeps_nobody_from_clearing_an_error(database_url: str, redis_url: str) -> None:
+async def test_a_lowered_limit_does_not_prevent_clearing_an_error(database_url: str, redis_url: str) -> None:
     async with idle_stage(database_url, redis_url) as night:
         ada, _ = await night.workspace("ada"), await night.workspace("bob")
         await night.set(ada, ERROR.format(reason=Reason.ACTION_FAILED))
@@ -328,7 +328,7 @@ async def test_a_limit_that_was_lowered_keeps_nobody_from_clearing_an_error(data
 # ── use ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_it_is_in_use_for_as_long_as_a_command_takes(night: IdleStage) -> None:
+async def test_a_workspace_is_in_use_while_a_command_runs(night: IdleStage) -> None:
     ada = await night.workspace()
     touched: list[float] = []
     night.using.touch = lambda _workspace, idle_s: touched.append(idle_s)

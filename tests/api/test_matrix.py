@@ -199,7 +199,7 @@ async def ask(client: httpx2.AsyncClient, here: LiveApi, call: CallPath, url: st
         return Answer(response.status_code, json.loads(await response.aread())["code"] if is_problem else None)
 
 
-async def test_everybody_may_what_the_rules_say_and_no_more(database_url: str, redis_url: str) -> None:
+async def test_every_caller_may_do_exactly_what_the_rules_say(database_url: str, redis_url: str) -> None:
     wrong = []
     async with live_api(database_url, redis_url) as here, calling(here.path) as client:
         crowd = Crowd(here)
@@ -257,7 +257,7 @@ async def test_a_call_without_a_rule_is_not_served(database_url: str, redis_url:
     RuleCheck().learn(app, {("GET", "/api/v1/surprise"): ANYBODY, (WEBSOCKET, "/api/v1/surprise"): ANYBODY})
 
 
-async def test_what_nobody_guards_must_be_for_anybody() -> None:
+async def test_a_route_without_a_check_must_be_public() -> None:
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
 
     async def plain(_request: Any) -> Any: ...
@@ -268,16 +268,14 @@ async def test_what_nobody_guards_must_be_for_anybody() -> None:
         RuleCheck().learn(app, {("GET", "/plain"): AdminRule()})
 
 
-async def test_every_rule_is_of_a_call_that_there_is(database_url: str, redis_url: str) -> None:
+async def test_every_rule_belongs_to_an_existing_call(database_url: str, redis_url: str) -> None:
     # These calls exist only in an installation with a provider.
     of_provider = {("GET", "/oidc/begin"), ("GET", "/oidc/back")}
     async with live_api(database_url, redis_url) as here:
         assert {call for call, _, _ in api_calls(here.app)} == RULES.keys() - of_provider
 
 
-async def test_an_administrators_token_that_was_not_made_for_it_sees_what_a_members_would(
-    database_url: str, redis_url: str
-) -> None:
+async def test_a_token_without_the_admin_scope_sees_only_own_workspaces(database_url: str, redis_url: str) -> None:
     async with live_api(database_url, redis_url) as here:
         await here.call("POST", "/workspaces", {"name": "of-ada", "desired_state": "STANDBY"})
         await here.call("POST", "/workspaces", {"name": "of-root", "desired_state": "STANDBY"}, by="root")

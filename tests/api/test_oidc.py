@@ -64,7 +64,7 @@ def is_refused(answer: httpx2.Response) -> bool:
     return answer.status_code == 401
 
 
-async def test_the_whole_way(here: Platform) -> None:
+async def test_a_sign_in_by_a_provider_succeeds_and_returns_to_the_page(here: Platform) -> None:
     browser = here.stranger(address=ELSEWHERE)
     assert (await browser.get("/api/v1/sign-in")).json()["oidc"] == {"name": "the office"}
     answer = await browser.get(await agree(await begin(browser, then="/workspaces/demo?tab=log"), "1815"))
@@ -78,15 +78,15 @@ async def test_the_whole_way(here: Platform) -> None:
     assert (await again.get("/api/v1/me")).json()["id"] == me["id"]
 
 
-async def test_administrators_are_named_by_what_the_provider_has_verified(here: Platform) -> None:
+async def test_administrators_are_recognised_by_verified_claims(here: Platform) -> None:
     assert (await (await sign_in(here, "1906")).get("/api/v1/me")).json()["is_admin"]
 
 
-async def test_somebody_without_a_name_gets_one(here: Platform) -> None:
+async def test_a_user_without_a_name_gets_one(here: Platform) -> None:
     assert (await (await sign_in(here, "nameless")).get("/api/v1/me")).json()["username"] == "nameless"
 
 
-async def test_what_is_asked_of_the_provider(here: Platform) -> None:
+async def test_the_authorization_request_has_state_nonce_and_challenge(here: Platform) -> None:
     browser = here.stranger()
     asked = parse_qs(urlsplit(await begin(browser)).query)
     state, nonce, verifier, _ = json.loads(base64.urlsafe_b64decode(browser.cookies["torpor_oidc"]))
@@ -104,7 +104,7 @@ async def test_what_is_asked_of_the_provider(here: Platform) -> None:
     assert verifier not in str(asked)
 
 
-async def test_what_a_browser_keeps_meanwhile(database_url: str, redis_url: str, issuer: str) -> None:
+async def test_the_cookie_of_a_sign_in_is_protected(database_url: str, redis_url: str, issuer: str) -> None:
     async with platform(database_url, redis_url, hosts=SECURE, provider=provider_at(issuer)) as here:
         answer = await here.stranger().get("/oidc/begin")
         cookie, *said = answer.headers["set-cookie"].split("; ")
@@ -112,7 +112,7 @@ async def test_what_a_browser_keeps_meanwhile(database_url: str, redis_url: str,
         assert set(said) == {"HttpOnly", "SameSite=lax", "Path=/", "Max-Age=600", "Secure"}
 
 
-async def test_an_answer_to_somebody_else_is_not_taken(here: Platform) -> None:
+async def test_a_response_for_another_browser_is_refused(here: Platform) -> None:
     """Otherwise an attacker could make the user work in the attacker's account."""
     thief, victim = here.stranger(), here.stranger()
     back = await agree(await begin(thief), "1815")
@@ -121,7 +121,7 @@ async def test_an_answer_to_somebody_else_is_not_taken(here: Platform) -> None:
     assert is_refused(await victim.get(back))
 
 
-async def test_a_wrong_state_is_not_taken(here: Platform) -> None:
+async def test_a_wrong_state_is_refused(here: Platform) -> None:
     browser = here.stranger()
     back = await agree(await begin(browser), "1815")
     assert is_refused(await browser.get(re.sub(r"state=[^&]*", "state=guess", back)))
@@ -129,7 +129,7 @@ async def test_a_wrong_state_is_not_taken(here: Platform) -> None:
     assert is_refused(await browser.get(back))
 
 
-async def test_a_wrong_nonce_is_not_taken(here: Platform) -> None:
+async def test_a_wrong_nonce_is_refused(here: Platform) -> None:
     browser = here.stranger()
     back = await agree(await begin(browser), "1815")
     kept = json.loads(base64.urlsafe_b64decode(browser.cookies["torpor_oidc"]))
@@ -138,7 +138,7 @@ async def test_a_wrong_nonce_is_not_taken(here: Platform) -> None:
     assert is_refused(await other.get(back))
 
 
-async def test_an_answer_is_taken_once(here: Platform) -> None:
+async def test_a_response_works_once(here: Platform) -> None:
     browser = here.stranger()
     back = await agree(await begin(browser), "1815")
     kept = browser.cookies["torpor_oidc"]
@@ -148,13 +148,13 @@ async def test_an_answer_is_taken_once(here: Platform) -> None:
     assert is_refused(await here.stranger(headers={"Cookie": f"torpor_oidc={kept}"}).get(back))
 
 
-async def test_a_code_that_the_provider_never_gave_is_not_taken(here: Platform) -> None:
+async def test_an_unknown_code_is_refused(here: Platform) -> None:
     browser = here.stranger()
     state = parse_qs(urlsplit(await begin(browser)).query)["state"][0]
     assert is_refused(await browser.get("/oidc/back", params={"code": "guess", "state": state}))
 
 
-async def test_who_does_not_agree_is_not_signed_in(here: Platform) -> None:
+async def test_a_user_who_declines_is_not_signed_in(here: Platform) -> None:
     browser = here.stranger()
     url = await begin(browser)
     back = await agree(url, None)
@@ -166,25 +166,25 @@ async def test_who_does_not_agree_is_not_signed_in(here: Platform) -> None:
 @pytest.mark.parametrize(
     "kept", ["", "!", "bm90IGpzb24=", "W10=", "WzEsMiwzLDRd", "WyJhIiwiYiIsImMiLCIvL2V2aWwuZXhhbXBsZS5jb20iXQ=="]
 )
-async def test_what_we_did_not_write_is_not_read(here: Platform, kept: str) -> None:
+async def test_an_invalid_cookie_is_refused(here: Platform, kept: str) -> None:
     browser = here.stranger(headers={"Cookie": f"torpor_oidc={kept}"})
     assert is_refused(await browser.get("/oidc/back", params={"code": "x", "state": "a"}))
 
 
 @pytest.mark.parametrize("depth", [2_999, 30_000])
-async def test_what_is_too_deep_to_read_is_not_read(here: Platform, depth: int) -> None:
+async def test_a_deeply_nested_cookie_is_refused(here: Platform, depth: int) -> None:
     kept = base64.urlsafe_b64encode(b"[" * depth).decode()
     browser = here.stranger(headers={"Cookie": f"torpor_oidc={kept}"})
     assert is_refused(await browser.get("/oidc/back", params={"code": "x", "state": "a"}))
 
 
-async def test_a_way_that_no_cookie_could_hold_is_not_kept(here: Platform) -> None:
+async def test_a_return_path_too_long_for_a_cookie_is_dropped(here: Platform) -> None:
     browser = here.stranger()
     answer = await browser.get(await agree(await begin(browser, then=f"/{'x' * 5000}"), "1815"))
     assert (answer.status_code, answer.headers["location"]) == (303, "/")
 
 
-async def test_who_was_not_vouched_for_is_written_down(here: Platform) -> None:
+async def test_a_refused_sign_in_is_audited(here: Platform) -> None:
     browser = here.stranger(address=ELSEWHERE)
     state = parse_qs(urlsplit(await begin(browser)).query)["state"][0]
     assert is_refused(await browser.get("/oidc/back", params={"code": "guess", "state": state}))
@@ -194,13 +194,13 @@ async def test_who_was_not_vouched_for_is_written_down(here: Platform) -> None:
 
 
 @pytest.mark.parametrize("then", ["//evil.example.com", "https://evil.example.com", "/\\evil.example.com", "evil", ""])
-async def test_nobody_is_sent_elsewhere_afterwards(here: Platform, then: str) -> None:
+async def test_a_return_path_to_another_origin_is_ignored(here: Platform, then: str) -> None:
     browser = here.stranger()
     answer = await browser.get(await agree(await begin(browser, then=then), "1815"))
     assert (answer.status_code, answer.headers["location"]) == (303, "/")
 
 
-async def test_a_provider_that_is_down_is_said_to_be(database_url: str, redis_url: str) -> None:
+async def test_an_unreachable_provider_is_reported(database_url: str, redis_url: str) -> None:
     with contextlib.ExitStack() as running:
         provider = provider_at(running.enter_context(real_provider()))
         async with platform(database_url, redis_url, provider=provider) as here:
@@ -217,7 +217,7 @@ async def test_a_provider_that_is_down_is_said_to_be(database_url: str, redis_ur
             await here.browser("ada")
 
 
-async def test_what_the_provider_says_is_no_part_of_the_page(here: Platform) -> None:
+async def test_the_error_of_the_provider_is_not_in_the_page(here: Platform) -> None:
     browser = here.stranger()
     state = parse_qs(urlsplit(await begin(browser)).query)["state"][0]
     answer = await browser.get(f"/oidc/back?{urlencode({'error': '<script>alert(1)</script>', 'state': state})}")

@@ -34,7 +34,7 @@ async def days_pass(here: LiveApi, days: float) -> None:
     await here.db.execute("UPDATE freed_names SET freed_at = freed_at - $1::interval", timedelta(days=days))
 
 
-async def test_after_a_deletion_others_wait_a_day(here: LiveApi) -> None:
+async def test_after_a_deletion_the_name_is_reserved_for_a_day(here: LiveApi) -> None:
     assert await create(here) == (201, "")
     deleted = await here.call("DELETE", "/workspaces/demo")
     assert deleted.status_code < 300
@@ -54,7 +54,7 @@ async def test_after_a_deletion_others_wait_a_day(here: LiveApi) -> None:
     assert await create(here) == (409, "name_taken")
 
 
-async def test_its_owner_takes_it_back_at_once(here: LiveApi) -> None:
+async def test_the_owner_can_reuse_the_name_at_once(here: LiveApi) -> None:
     await create(here)
     await here.call("DELETE", "/workspaces/demo")
     assert await create(here) == (201, "")
@@ -68,7 +68,7 @@ async def test_its_owner_takes_it_back_at_once(here: LiveApi) -> None:
     assert await create(here, "bob") == (201, "")
 
 
-async def test_a_renamed_workspace_keeps_its_old_name_from_others(here: LiveApi) -> None:
+async def test_the_old_name_of_a_renamed_workspace_is_reserved(here: LiveApi) -> None:
     await create(here)
     await create(here, "bob", "bobs")
     assert (await here.call("PATCH", "/workspaces/demo", {"name": "other"})).status_code == 200
@@ -80,7 +80,7 @@ async def test_a_renamed_workspace_keeps_its_old_name_from_others(here: LiveApi)
     assert await create(here, "bob", "other") == (201, "")
 
 
-async def test_an_old_workspace_comes_back_only_when_its_name_is_free(here: LiveApi) -> None:
+async def test_undelete_is_refused_while_the_name_is_reserved(here: LiveApi) -> None:
     await create(here)
     await here.call("DELETE", "/workspaces/demo")
     assert (await here.call("POST", "/workspaces/demo/undelete")).status_code == 200
@@ -93,7 +93,7 @@ async def test_an_old_workspace_comes_back_only_when_its_name_is_free(here: Live
     assert (await here.call("POST", "/workspaces/demo/undelete")).status_code == 200
 
 
-async def test_a_creation_beside_the_deletion_finds_the_name_reserved(here: LiveApi) -> None:
+async def test_a_creation_during_the_deletion_finds_the_name_reserved(here: LiveApi) -> None:
     """It waits for the deletion to commit, so a check before that would have found no reservation."""
     await create(here)
     async with here.db.transaction():
@@ -107,7 +107,7 @@ async def test_a_creation_beside_the_deletion_finds_the_name_reserved(here: Live
     assert await creating == (409, "name_reserved")
 
 
-async def test_of_many_at_once_only_the_owner_gets_it(here: LiveApi) -> None:
+async def test_of_concurrent_creations_only_that_of_the_owner_succeeds(here: LiveApi) -> None:
     await create(here)
     await here.call("DELETE", "/workspaces/demo")
     asked = [(by, create(here, by)) for by in ("bob", "ada", "root", "bob", "ada", "root")]

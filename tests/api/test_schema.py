@@ -103,7 +103,7 @@ QUIET = hypothesis.settings(
 )
 
 
-async def test_the_api_is_as_it_says(database_url: str, redis_url: str) -> None:
+async def test_the_api_matches_its_schema(database_url: str, redis_url: str) -> None:
     async with live_api(database_url, redis_url) as here, listening(here.app) as url:
         await populate(here)
         settings = hypothesis.settings(QUIET, phases=[hypothesis.Phase.generate])
@@ -112,7 +112,7 @@ async def test_the_api_is_as_it_says(database_url: str, redis_url: str) -> None:
 
 
 @pytest.mark.deep
-async def test_the_api_is_as_it_says_for_long(database_url: str, redis_url: str) -> None:
+async def test_the_api_matches_its_schema_in_a_long_run(database_url: str, redis_url: str) -> None:
     async with live_api(database_url, redis_url) as here, listening(here.app) as url:
         await populate(here)
         settings = hypothesis.settings(QUIET, derandomize=False)

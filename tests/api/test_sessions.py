@@ -28,7 +28,7 @@ def problem(answer: httpx2.Response) -> tuple[int, str]:
     return answer.status_code, answer.json()["code"]
 
 
-async def test_somebody_signs_in_looks_and_signs_out(here: Platform) -> None:
+async def test_a_user_signs_in_reads_and_signs_out(here: Platform) -> None:
     browser = await here.browser("ada")
     me = (await browser.get("/api/v1/me")).json()
     assert (me["username"], me["is_admin"], me["how"], me["has_password"]) == ("ada", False, "SESSION", True)
@@ -38,7 +38,7 @@ async def test_somebody_signs_in_looks_and_signs_out(here: Platform) -> None:
     assert problem(await browser.get("/api/v1/me")) == (401, "unauthorized")
 
 
-async def test_a_cookie_that_was_kept_is_worth_nothing_after_signing_out(here: Platform) -> None:
+async def test_a_cookie_is_invalid_after_signing_out(here: Platform) -> None:
     browser = await here.browser("ada")
     kept = browser.cookies["torpor_session"]
     await browser.post("/api/v1/logout")
@@ -46,7 +46,7 @@ async def test_a_cookie_that_was_kept_is_worth_nothing_after_signing_out(here: P
     assert problem(await thief.get("/api/v1/me")) == (401, "unauthorized")
 
 
-async def test_a_wrong_password_is_refused_and_too_many_are_told_to_wait(here: Platform) -> None:
+async def test_a_wrong_password_is_refused_and_too_many_get_retry_after(here: Platform) -> None:
     stranger = here.stranger(address=ELSEWHERE)
     for _ in range(OF_ONE_NAME):
         answer = await stranger.post("/api/v1/login", json={"username": "ada", "password": "wrong"})
@@ -57,7 +57,7 @@ async def test_a_wrong_password_is_refused_and_too_many_are_told_to_wait(here: P
     await here.browser("ada", address=HOME)
 
 
-async def test_the_address_is_the_one_the_front_says_last(here: Platform) -> None:
+async def test_the_last_forwarded_address_counts(here: Platform) -> None:
     """The client itself can write any address before the one that the front appends."""
     liar = here.stranger(headers={"X-Forwarded-For": f"{HOME}, {ELSEWHERE}"})
     await liar.post("/api/v1/login", json={"username": "ada", "password": PASSWORD})
@@ -65,7 +65,7 @@ async def test_the_address_is_the_one_the_front_says_last(here: Platform) -> Non
 
 
 @pytest.mark.parametrize("hosts", [PLAIN, SECURE])
-async def test_the_cookie_is_for_this_host_alone_and_no_script(database_url: str, redis_url: str, hosts: Hosts) -> None:
+async def test_the_session_cookie_is_host_only_and_http_only(database_url: str, redis_url: str, hosts: Hosts) -> None:
     async with platform(database_url, redis_url, hosts=hosts) as here:
         answer = await here.stranger().post("/api/v1/login", json={"username": "ada", "password": PASSWORD})
         cookie, *said = answer.headers["set-cookie"].split("; ")
@@ -74,7 +74,7 @@ async def test_the_cookie_is_for_this_host_alone_and_no_script(database_url: str
         assert set(said) == expected
 
 
-async def test_a_session_is_no_bearer_token_and_a_token_is_no_session(here: Platform) -> None:
+async def test_a_session_is_refused_as_bearer_token_and_a_token_as_cookie(here: Platform) -> None:
     browser = await here.browser("ada")
     session = browser.cookies["torpor_session"]
     assert problem(await here.program(session).get("/api/v1/me")) == (401, "unauthorized")
@@ -83,7 +83,7 @@ async def test_a_session_is_no_bearer_token_and_a_token_is_no_session(here: Plat
     assert (await here.program("torpor_root").get("/api/v1/me")).json()["how"] == "TOKEN"
 
 
-async def test_a_workspaces_door_opens_nothing_on_the_platform(here: Platform) -> None:
+async def test_the_cookie_of_a_workspace_is_refused_by_the_platform(here: Platform) -> None:
     """Even if code inside the workspace could read it."""
     caller = await here.people.session("ada")
     workspace_id = await here.people.workspace("demo", "ada")
@@ -95,7 +95,7 @@ async def test_a_workspaces_door_opens_nothing_on_the_platform(here: Platform) -
 
 
 @pytest.mark.parametrize("header", ["", "Bearer", "Bearer ", "Basic YTpi", "torpor_root", "Bearer torpor_guess", "Bearer \xff"])
-async def test_what_is_no_token_lets_nobody_in(here: Platform, header: str) -> None:
+async def test_an_invalid_authorization_header_is_refused(here: Platform, header: str) -> None:
     answer = await here.stranger(headers={}).get("/api/v1/me", headers={b"Authorization": header.encode("latin-1")})
     assert problem(answer) == (401, "unauthorized")
     assert answer.headers["www-authenticate"] == "Bearer"
@@ -124,7 +124,7 @@ async def test_what_is_no_token_lets_nobody_in(here: Platform, header: str) -> N
         ({"Origin": "http://evil.example.com", "Host": "evil.example.com"}, False),
     ],
 )
-async def test_only_our_own_pages_change_anything_by_a_cookie(here: Platform, said: dict[str, str], is_let_in: bool) -> None:
+async def test_a_cookie_authorizes_changes_only_from_own_pages(here: Platform, said: dict[str, str], is_let_in: bool) -> None:
     browser = await here.browser("ada")
     answer = await browser.post("/api/v1/tokens", json={"label": "robot", "scopes": ["read"]}, headers=said)
     assert answer.status_code == 201 if is_let_in else problem(answer) == (403, "cross_site")
@@ -137,7 +137,7 @@ async def test_only_our_own_pages_change_anything_by_a_cookie(here: Platform, sa
     assert (await here.stranger().post("/api/v1/login", json=login, headers=said)).status_code == (204 if is_let_in else 403)
 
 
-async def test_a_token_is_brought_on_purpose_wherever_it_comes_from(here: Platform) -> None:
+async def test_a_token_is_accepted_from_any_origin(here: Platform) -> None:
     headers = {"Origin": "https://evil.example.com"}
     answer = await here.program("torpor_root").post("/api/v1/tokens", json={"label": "x", "scopes": ["read"]}, headers=headers)
     assert answer.status_code == 201
@@ -163,14 +163,14 @@ async def test_a_token_is_brought_on_purpose_wherever_it_comes_from(here: Platfo
         ("", PLAIN, False),
     ],
 )
-def test_which_origin_is_ours(origin: str, hosts: Hosts, expected: bool) -> None:
+def test_own_origins_are_recognised(origin: str, hosts: Hosts, expected: bool) -> None:
     assert is_own_origin(origin, hosts) is expected
 
 
 # ── sessions and passwords ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_somebody_sees_where_they_are_signed_in_and_ends_it_there(here: Platform) -> None:
+async def test_a_user_lists_sessions_and_ends_another_one(here: Platform) -> None:
     phone = await here.browser("ada", address=ELSEWHERE)
     desk = await here.browser("ada", headers={"User-Agent": "the desk"})
     items = (await desk.get("/api/v1/sessions")).json()["items"]
@@ -183,7 +183,7 @@ async def test_somebody_sees_where_they_are_signed_in_and_ends_it_there(here: Pl
     assert (await desk.get("/api/v1/me")).status_code == 200
 
 
-async def test_somebody_changes_their_password(here: Platform) -> None:
+async def test_a_user_changes_their_password(here: Platform) -> None:
     other, mine = await here.browser("ada"), await here.browser("ada")
     wrong = await mine.post("/api/v1/me/password", json={"old": "wrong", "new": "another password"})
     assert problem(wrong) == (403, "wrong_password")
@@ -194,7 +194,7 @@ async def test_somebody_changes_their_password(here: Platform) -> None:
     assert (await mine.get("/api/v1/me")).status_code == 200
 
 
-async def test_somebody_changes_their_password_and_ends_their_tokens(here: Platform) -> None:
+async def test_a_user_changes_their_password_and_ends_their_tokens(here: Platform) -> None:
     mine = await here.browser("ada")
     robot = here.program((await mine.post("/api/v1/tokens", json={"label": "robot", "scopes": ["read"]})).json()["token"])
     wanted = {"old": PASSWORD, "new": "another password"}
@@ -206,7 +206,7 @@ async def test_somebody_changes_their_password_and_ends_their_tokens(here: Platf
     assert (await mine.get("/api/v1/me")).status_code == 200
 
 
-async def test_anybody_is_told_how_to_sign_in(here: Platform) -> None:
+async def test_the_ways_to_sign_in_are_public(here: Platform) -> None:
     assert (await here.stranger().get("/api/v1/sign-in")).json() == {"password": True, "oidc": None}
 
 
@@ -222,7 +222,7 @@ async def test_anybody_is_told_how_to_sign_in(here: Platform) -> None:
         ({"sec-fetch-site": "same-origin"}, False),
     ],
 )
-async def test_a_socket_is_opened_by_a_cookie_only_from_our_own_pages(
+async def test_a_cookie_authorizes_a_websocket_only_from_own_pages(
     here: Platform, said: dict[str, str], is_let_in: bool
 ) -> None:
     token = await here.people.sign_in("ada")

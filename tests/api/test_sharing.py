@@ -25,7 +25,7 @@ async def names(here: LiveApi, by: str) -> list[str]:
     return [one["name"] for one in (await here.call("GET", "/workspaces", by=by)).json()["items"]]
 
 
-async def test_it_is_shared_seen_and_taken_back(here: LiveApi) -> None:
+async def test_a_share_is_created_listed_and_removed(here: LiveApi) -> None:
     assert (await here.call("GET", "/workspaces/demo/shares")).json() == {"items": []}
     put = await here.call("PUT", "/workspaces/demo/shares/bob", {"role": "use"})
     assert (put.status_code, put.json()) == (200, {"username": "bob", "role": "use"})
@@ -49,7 +49,7 @@ async def test_it_is_shared_seen_and_taken_back(here: LiveApi) -> None:
     assert await names(here, "eve") == ["demo"]
 
 
-async def test_what_is_shared_with_somebody_is_the_owners_all_the_same(here: LiveApi) -> None:
+async def test_a_shared_workspace_counts_for_its_owner(here: LiveApi) -> None:
     """It counts against the owner's limits, and only the owner can share it."""
     await here.db.execute("UPDATE users SET max_running = 1 WHERE username = 'ada'")
     await here.db.execute("UPDATE users SET max_running = 0 WHERE username = 'bob'")
@@ -79,7 +79,7 @@ async def test_what_is_shared_with_somebody_is_the_owners_all_the_same(here: Liv
         ("B%00", 422, "bad_request"),
     ],
 )
-async def test_with_whom_it_cannot_be_shared(here: LiveApi, username: str, status: int, code: str) -> None:
+async def test_sharing_with_an_invalid_user_is_refused(here: LiveApi, username: str, status: int, code: str) -> None:
     await here.sign_up("idle")
     await here.db.execute("UPDATE users SET is_active = false WHERE username = 'idle'")
     refused = await here.call("PUT", f"/workspaces/demo/shares/{username}", {"role": "use"})
@@ -87,7 +87,7 @@ async def test_with_whom_it_cannot_be_shared(here: LiveApi, username: str, statu
     assert (await here.call("PUT", "/workspaces/demo/shares/bob", {"role": "own"})).status_code == 422
 
 
-async def test_not_with_everybody_and_not_once_it_is_deleted(here: LiveApi) -> None:
+async def test_shares_are_limited_and_refused_for_a_deleted_workspace(here: LiveApi) -> None:
     many = ", ".join(f'"user-{number}": "use"' for number in range(MOST_SHARES))
     await here.db.execute("UPDATE workspaces SET shares = $1::jsonb", f"{{{many}}}")
     refused = await here.call("PUT", "/workspaces/demo/shares/bob", {"role": "use"})
@@ -98,14 +98,14 @@ async def test_not_with_everybody_and_not_once_it_is_deleted(here: LiveApi) -> N
     assert (refused.status_code, refused.json()["code"]) == (409, "is_deleted")
 
 
-async def test_many_at_once_take_nothing_from_each_other(here: LiveApi) -> None:
+async def test_concurrent_shares_are_all_kept(here: LiveApi) -> None:
     for number in range(8):
         await here.sign_up(f"user-{number}")
     await asyncio.gather(*(here.call("PUT", f"/workspaces/demo/shares/user-{number}", {"role": "use"}) for number in range(8)))
     assert len((await here.call("GET", "/workspaces/demo/shares")).json()["items"]) == 8
 
 
-async def test_a_name_means_ones_own_before_what_was_shared(here: LiveApi) -> None:
+async def test_a_name_means_the_own_workspace_before_a_shared_one(here: LiveApi) -> None:
     """Both may be deleted under the same name; an administrator finds the one deleted last."""
     await here.call("PUT", "/workspaces/demo/shares/bob", {"role": "use"})
     await here.call("DELETE", "/workspaces/demo")
@@ -130,7 +130,7 @@ async def holders(here: LiveApi) -> list[str]:
     return sorted(one["created_by"] for one in (await here.call("GET", "/workspaces/demo/leases")).json()["items"])
 
 
-async def test_a_guest_ends_only_what_they_hold_themselves(here: LiveApi) -> None:
+async def test_a_user_with_role_use_ends_only_own_holds(here: LiveApi) -> None:
     await here.call("PUT", "/workspaces/demo/shares/bob", {"role": "use"})
     of_ada, of_bob = await hold(here, "ada"), await hold(here, "bob")
     refused = await here.call("DELETE", f"/workspaces/demo/leases/{of_ada}", by="bob")
@@ -147,7 +147,7 @@ async def test_a_guest_ends_only_what_they_hold_themselves(here: LiveApi) -> Non
 
 
 @pytest.mark.parametrize("by", ["ada", "eve", "root"])
-async def test_whoever_manages_it_ends_everybodys(here: LiveApi, by: str) -> None:
+async def test_a_manager_ends_the_holds_of_all_users(here: LiveApi, by: str) -> None:
     await here.call("PUT", "/workspaces/demo/shares/bob", {"role": "use"})
     await here.call("PUT", "/workspaces/demo/shares/eve", {"role": "manage"})
     of_bob, _, _ = await hold(here, "bob"), await hold(here, "ada"), await hold(here, "bob")
@@ -157,7 +157,7 @@ async def test_whoever_manages_it_ends_everybodys(here: LiveApi, by: str) -> Non
     assert await holders(here) == []
 
 
-async def test_with_the_grant_goes_what_was_held_by_it(here: LiveApi) -> None:
+async def test_removing_a_share_ends_the_holds_of_that_user(here: LiveApi) -> None:
     await here.create("other")
     for name in ("demo", "other"):
         await here.call("PUT", f"/workspaces/{name}/shares/bob", {"role": "use"})
@@ -170,7 +170,7 @@ async def test_with_the_grant_goes_what_was_held_by_it(here: LiveApi) -> None:
     assert len((await here.call("GET", "/workspaces/other/leases")).json()["items"]) == 1
 
 
-async def test_what_is_taken_while_somebody_holds_it_is_not_held(here: LiveApi) -> None:
+async def test_a_hold_is_refused_after_the_share_was_removed(here: LiveApi) -> None:
     """The user loses the share after the permission check."""
     await here.call("PUT", "/workspaces/demo/shares/bob", {"role": "use"})
     bob = here.people["bob"].caller
@@ -182,7 +182,7 @@ async def test_what_is_taken_while_somebody_holds_it_is_not_held(here: LiveApi) 
     assert await holders(here) == []
 
 
-async def test_what_was_granted_less_while_somebody_ends_holds_counts(here: LiveApi) -> None:
+async def test_a_reduced_role_counts_when_holds_are_ended(here: LiveApi) -> None:
     await here.call("PUT", "/workspaces/demo/shares/bob", {"role": "manage"})
     bob = here.people["bob"].caller
     of_ada = await hold(here, "ada")

@@ -93,7 +93,7 @@ async def refusal(knocking: contextlib.AbstractAsyncContextManager[ClientConnect
 # ── input and output ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_what_is_typed_is_shown_and_the_end_is_told(here: LiveApi) -> None:
+async def test_input_is_echoed_and_the_exit_code_is_sent(here: LiveApi) -> None:
     await running(here)
     async with knock(here, "nb/shell?columns=97&rows=31") as terminal:
         await terminal.send(b"stty size\r")
@@ -130,7 +130,7 @@ async def elsewhere(here: LiveApi, runtime: Runtime) -> AsyncIterator[Path]:
             yield path
 
 
-async def test_it_is_a_real_terminal(here: LiveApi) -> None:
+async def test_a_shell_has_a_real_terminal(here: LiveApi) -> None:
     async for machine in on_this_machine(process_options(grace_s=2.0)):
         home = await ready_volume(machine)
         await machine.runtime.ensure_running(machine.silent(home), FENCE, unheard)
@@ -151,7 +151,7 @@ async def test_it_is_a_real_terminal(here: LiveApi) -> None:
     assert (said[-1], code) == ('{"exit": 5}', 1000)
 
 
-async def test_typing_is_use_and_being_open_is_not(here: LiveApi) -> None:
+async def test_typing_counts_as_use_and_an_open_shell_does_not(here: LiveApi) -> None:
     touched: list[str] = []
     here.wishes.using.touch = lambda workspace_id, _idle_s: touched.append(workspace_id)
     workspace_id = await running(here)
@@ -172,7 +172,7 @@ WHERE id = $1 RETURNING sleeps_at
 """
 
 
-async def test_a_warning_is_told_beside_the_terminal_and_is_not_use(here: LiveApi) -> None:
+async def test_a_warning_is_sent_to_open_shells_and_is_not_use(here: LiveApi) -> None:
     touched: list[str] = []
     here.wishes.using.touch = lambda workspace_id, _idle_s: touched.append(workspace_id)
     workspace_id = await running(here)
@@ -197,14 +197,14 @@ async def test_a_warning_is_told_beside_the_terminal_and_is_not_use(here: LiveAp
         assert json.dumps({"sleeping_soon": later.isoformat()}) in said, "who comes later is told as well"
 
 
-async def test_it_is_written_down_who_came(here: LiveApi) -> None:
+async def test_the_user_of_a_shell_is_audited(here: LiveApi) -> None:
     await running(here)
     async with knock(here, "nb/shell"):
         said = await here.db.fetch("SELECT action, username, workspace FROM audit WHERE action = 'workspace.shell'")
     assert [tuple(one) for one in said] == [("workspace.shell", "ada", "nb")]
 
 
-async def test_nonsense_ends_it(here: LiveApi) -> None:
+async def test_an_invalid_message_closes_the_connection(here: LiveApi) -> None:
     await running(here)
     for nonsense in ("{", "[1, 2]", '{"resize": [0, 1]}', '{"resize": "big"}', '{"dance": true}', "[" * 5000):
         async with knock(here, "nb/shell") as terminal:
@@ -227,13 +227,13 @@ async def test_refusals_come_before_the_upgrade(here: LiveApi) -> None:
         assert await refusal(knock(here, f"nb/shell?{bad}")) == (422, "bad_request")
 
 
-async def test_a_container_that_is_gone_by_now_is_not_running(here: LiveApi) -> None:
+async def test_a_missing_container_is_reported_as_not_running(here: LiveApi) -> None:
     workspace_id = await running(here)
     del here.world.containers[workspace_id]
     assert await refusal(knock(here, "nb/shell")) == (409, "not_running")
 
 
-async def test_a_token_must_have_been_made_for_it(here: LiveApi) -> None:
+async def test_a_token_needs_the_scope(here: LiveApi) -> None:
     await running(here)
     ada = await here.accounts.recognise(here.people["ada"].token)
     _, reads = await here.accounts.make_token(ada, "reads", {Scope.READ}, None)
@@ -246,7 +246,7 @@ async def signed_in(here: LiveApi, name: str) -> str:
     return await here.accounts.sign_in(name, "correct horse")
 
 
-async def test_a_browsers_socket_must_come_from_our_own_page(here: LiveApi) -> None:
+async def test_a_cookie_needs_the_own_origin(here: LiveApi) -> None:
     await running(here)
     cookie = {"Cookie": f"torpor_session={await signed_in(here, 'ada')}"}
     assert await refusal(knock(here, "nb/shell", headers=cookie)) == (403, "cross_site")
@@ -259,7 +259,7 @@ async def test_a_browsers_socket_must_come_from_our_own_page(here: LiveApi) -> N
 # ── end ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_it_ends_at_once_when_the_token_is_revoked(here: LiveApi) -> None:
+async def test_a_shell_ends_at_once_when_the_token_is_revoked(here: LiveApi) -> None:
     await running(here)
     ada = await here.accounts.recognise(here.people["ada"].token)
     token, secret = await here.accounts.make_token(ada, "shell", EVERY_SCOPE, None)
@@ -273,7 +273,7 @@ async def test_it_ends_at_once_when_the_token_is_revoked(here: LiveApi) -> None:
         await until_shown(other, b"still here\r\n$ ")
 
 
-async def test_it_ends_at_once_when_somebody_signs_out(here: LiveApi) -> None:
+async def test_a_shell_ends_at_once_when_the_user_signs_out(here: LiveApi) -> None:
     await running(here)
     session = await signed_in(here, "ada")
     cookie = {"Cookie": f"torpor_session={session}"}
@@ -285,7 +285,7 @@ async def test_it_ends_at_once_when_somebody_signs_out(here: LiveApi) -> None:
         assert (await until_closed(terminal))[1] == 1008
 
 
-async def test_it_ends_at_once_when_it_is_no_longer_shared(here: LiveApi) -> None:
+async def test_a_shell_ends_at_once_when_the_workspace_is_no_longer_shared(here: LiveApi) -> None:
     await running(here)
     await here.sign_up("eve")
     ada = here.people["ada"].caller
@@ -301,7 +301,7 @@ async def test_it_ends_at_once_when_it_is_no_longer_shared(here: LiveApi) -> Non
         await until_shown(other, b"still here\r\n$ ")
 
 
-async def test_it_ends_when_it_was_taken_in_the_moment_it_began(here: LiveApi) -> None:
+async def test_a_shell_ends_when_access_is_lost_during_its_start(here: LiveApi) -> None:
     """The user loses access after the permission check, before there is a terminal that could be ended."""
     await running(here)
     ada = here.people["ada"].caller
@@ -318,7 +318,7 @@ async def test_it_ends_when_it_was_taken_in_the_moment_it_began(here: LiveApi) -
         assert (await until_closed(terminal))[1] == 1008
 
 
-async def test_it_ends_when_it_is_no_longer_shared(here: LiveApi, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_shell_ends_when_a_recheck_finds_no_access(here: LiveApi, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torpor.accounts.access_watch.RECHECK_S", 0.05)
     await running(here)
     await here.db.execute("UPDATE workspaces SET shares = '{\"bob\": \"use\"}' WHERE name = 'nb'")
@@ -333,7 +333,7 @@ async def test_it_ends_when_it_is_no_longer_shared(here: LiveApi, monkeypatch: p
     assert (code, reason) == (1008, "you may no longer use 'nb'")
 
 
-async def test_it_ends_with_its_container(here: LiveApi) -> None:
+async def test_a_shell_ends_with_its_container(here: LiveApi) -> None:
     workspace_id = await running(here)
     async with knock(here, "nb/shell") as terminal:
         await until_shown(terminal, b"$ ")
@@ -342,7 +342,7 @@ async def test_it_ends_with_its_container(here: LiveApi) -> None:
     assert (said, code) == ([], 1001)
 
 
-async def test_who_leaves_hangs_up(here: LiveApi) -> None:
+async def test_a_disconnect_ends_the_shell(here: LiveApi) -> None:
     """The shell ends, however the client disconnects."""
     workspace_id = await running(here)
     held = here.world.containers[workspace_id]
@@ -362,7 +362,7 @@ def conversations() -> int:
     return sum("Conversation" in repr(task.get_coro()) for task in asyncio.all_tasks())
 
 
-async def test_a_slow_reader_costs_no_memory(here: LiveApi) -> None:
+async def test_a_slow_reader_uses_bounded_memory(here: LiveApi) -> None:
     await running(here)
     slow = socket.socket(socket.AF_UNIX)
     slow.setblocking(False)

@@ -26,7 +26,7 @@ def door(workspace: str = "demo", *, nonce: str = digest(NONCE).hex(), **more: o
     return f"/door?{urlencode({'workspace': workspace, 'nonce': nonce, **more})}"
 
 
-async def test_a_signed_in_browser_is_sent_back_with_a_code_that_lets_it_in(here: Platform) -> None:
+async def test_a_signed_in_browser_is_redirected_with_a_valid_code(here: Platform) -> None:
     answer = await (await here.browser("ada")).get(door(back="/a/path?with=this"))
     assert answer.status_code == 303
     assert answer.headers["referrer-policy"] == "no-referrer"
@@ -40,19 +40,19 @@ async def test_a_signed_in_browser_is_sent_back_with_a_code_that_lets_it_in(here
     assert (caller.user.username, caller.how, caller.workspace_id) == ("ada", AuthMethod.DOOR, workspace_id)
 
 
-async def test_each_port_has_a_host_of_its_own(here: Platform) -> None:
+async def test_each_port_has_its_own_host(here: Platform) -> None:
     answer = await (await here.browser("ada")).get(door(port=3000))
     assert answer.headers["location"].startswith("http://3000--demo.localhost:8080/.torpor/enter?")
 
 
-async def test_with_a_domain_of_their_own(database_url: str, redis_url: str) -> None:
+async def test_workspaces_can_have_their_own_domain(database_url: str, redis_url: str) -> None:
     async with platform(database_url, redis_url, hosts=SECURE) as here:
         await here.people.workspace("demo", "ada")
         answer = await (await here.browser("ada")).get(door())
         assert answer.headers["location"].startswith("https://demo.work.example.com/.torpor/enter?")
 
 
-async def test_who_is_not_signed_in_is_asked_to_and_then_comes_back_here(here: Platform) -> None:
+async def test_a_browser_without_a_session_is_sent_to_sign_in_and_returns(here: Platform) -> None:
     asked = door(back="/x")
     answer = await here.stranger().get(asked)
     assert answer.status_code == 303
@@ -62,7 +62,7 @@ async def test_who_is_not_signed_in_is_asked_to_and_then_comes_back_here(here: P
     assert await here.people.db.fetchval("SELECT count(*) FROM door_codes") == 0
 
 
-async def test_whose_session_ends_meanwhile_is_asked_to_sign_in(here: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_session_that_ends_meanwhile_leads_to_the_sign_in(here: Platform, monkeypatch: pytest.MonkeyPatch) -> None:
     browser = await here.browser("ada")
     find = Wishes.find
 
@@ -77,18 +77,18 @@ async def test_whose_session_ends_meanwhile_is_asked_to_sign_in(here: Platform, 
     assert parse_qs(urlsplit(answer.headers["location"]).query) == {"next": [door()]}
 
 
-async def test_a_program_is_not_let_in_like_this(here: Platform) -> None:
+async def test_an_api_token_gets_no_code(here: Platform) -> None:
     assert (await here.program("torpor_root").get(door())).headers["location"].startswith("/?next=")
 
 
 @pytest.mark.parametrize("workspace", ["demo", "nothing", "", "..", "a/b"])
-async def test_what_is_not_yours_is_not_there(here: Platform, workspace: str) -> None:
+async def test_a_workspace_without_access_is_not_found(here: Platform, workspace: str) -> None:
     answer = await (await here.browser("bob")).get(door(workspace))
     assert (answer.status_code, answer.headers["content-type"]) == (404, "text/html; charset=utf-8")
     assert await here.people.db.fetchval("SELECT count(*) FROM door_codes") == 0
 
 
-async def test_who_it_is_shared_with_comes_in(here: Platform) -> None:
+async def test_a_user_with_a_share_gets_a_code(here: Platform) -> None:
     await here.people.db.execute("UPDATE workspaces SET shares = $1", {"bob": "use"})
     assert (await (await here.browser("bob")).get(door())).status_code == 303
 
@@ -105,14 +105,14 @@ async def test_who_it_is_shared_with_comes_in(here: Platform) -> None:
         door(nonce="Z" * 64),
     ],
 )
-async def test_a_link_that_leads_elsewhere_is_not_followed(here: Platform, asked: str) -> None:
+async def test_a_return_path_to_another_origin_is_refused(here: Platform, asked: str) -> None:
     answer = await (await here.browser("ada")).get(asked)
     assert answer.status_code == 422
     assert "location" not in answer.headers
     assert "<script" not in answer.text
 
 
-async def test_what_somebody_wrote_is_no_part_of_the_page(here: Platform) -> None:
+async def test_input_is_not_in_the_error_page(here: Platform) -> None:
     answer = await (await here.browser("ada")).get(door("<script>alert(1)</script>"))
     assert answer.status_code == 404
     assert "<script>" not in answer.text

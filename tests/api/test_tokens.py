@@ -17,7 +17,7 @@ async def here(database_url: str, redis_url: str) -> AsyncIterator[Platform]:
         yield running
 
 
-async def test_a_token_is_told_once_and_works_until_it_is_revoked(here: Platform) -> None:
+async def test_a_token_is_shown_once_and_works_until_it_is_revoked(here: Platform) -> None:
     browser = await here.browser("ada")
     made = await browser.post("/api/v1/tokens", json={"label": "robot", "scopes": ["read"], "expires_in": 60})
     assert made.status_code == 201
@@ -34,7 +34,7 @@ async def test_a_token_is_told_once_and_works_until_it_is_revoked(here: Platform
     assert problem(await browser.delete(f"/api/v1/tokens/{listed[0]['id']}")) == (404, "not_found")
 
 
-async def test_a_token_without_the_scope_makes_no_tokens(here: Platform) -> None:
+async def test_a_token_without_the_scope_cannot_create_tokens(here: Platform) -> None:
     browser = await here.browser("ada")
     made = await browser.post("/api/v1/tokens", json={"label": "robot", "scopes": ["read", "use", "manage"]})
     program = here.program(made.json()["token"])
@@ -42,7 +42,7 @@ async def test_a_token_without_the_scope_makes_no_tokens(here: Platform) -> None
     assert problem(answer) == (403, "scope_missing")
 
 
-async def test_nobody_sees_or_revokes_the_tokens_of_others(here: Platform) -> None:
+async def test_users_cannot_see_or_revoke_tokens_of_others(here: Platform) -> None:
     ada, bob = await here.browser("ada"), await here.browser("bob")
     made = (await ada.post("/api/v1/tokens", json={"label": "robot", "scopes": ["read"]})).json()
     assert (await bob.get("/api/v1/tokens")).json()["items"] == []
@@ -64,12 +64,12 @@ async def test_nobody_sees_or_revokes_the_tokens_of_others(here: Platform) -> No
         {"label": "robot", "scopes": ["read"], "more": 1},
     ],
 )
-async def test_what_is_no_token_is_refused(here: Platform, body: dict[str, object]) -> None:
+async def test_an_invalid_token_request_is_refused(here: Platform, body: dict[str, object]) -> None:
     answer = await (await here.browser("ada")).post("/api/v1/tokens", json=body)
     assert problem(answer)[0] == 422
 
 
-async def test_a_token_sets_no_password(here: Platform) -> None:
+async def test_a_token_cannot_set_a_password(here: Platform) -> None:
     browser = await here.browser("ada")
     made = await browser.post("/api/v1/tokens", json={"label": "robot", "scopes": ["account"]})
     robot = here.program(made.json()["token"])
@@ -78,7 +78,7 @@ async def test_a_token_sets_no_password(here: Platform) -> None:
     await here.browser("ada")
 
 
-async def test_a_token_makes_none_that_lives_longer(here: Platform) -> None:
+async def test_a_created_token_expires_no_later_than_its_creator(here: Platform) -> None:
     browser = await here.browser("ada")
     wanted = {"label": "robot", "scopes": ["account", "read"]}
     made = (await browser.post("/api/v1/tokens", json={**wanted, "expires_in": 60})).json()
@@ -86,7 +86,7 @@ async def test_a_token_makes_none_that_lives_longer(here: Platform) -> None:
     assert child["expires_at"] == made["expires_at"]
 
 
-async def test_an_administrators_token_sees_everything_only_if_it_was_made_for_that(here: Platform) -> None:
+async def test_a_token_of_an_administrator_sees_all_only_with_the_admin_scope(here: Platform) -> None:
     await here.people.workspace("demo", "ada")
     root = await here.browser("root")
     for scopes, is_seen in ((["read"], False), (["read", "admin"], True)):

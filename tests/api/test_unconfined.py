@@ -72,7 +72,7 @@ async def test_a_second_user_is_refused_with_the_reason(here: Platform, controll
     assert (await create(root, "cleo")).status_code == 201
 
 
-async def test_several_users_where_every_controller_accepts_it(here: Platform, controllers: ControllerStore) -> None:
+async def test_several_users_are_allowed_if_every_controller_accepts_it(here: Platform, controllers: ControllerStore) -> None:
     root = await here.browser("root")
     await join(controllers, "one", replace(UNCONFINED, is_accepted=True))
     assert (await create(root, "cleo")).status_code == 201
@@ -95,7 +95,7 @@ async def test_a_sign_in_that_would_create_a_user_is_refused_without_details(
     assert (await again.get("/api/v1/me")).json()["username"] == "cleo"
 
 
-async def test_administrators_see_what_is_missing_and_others_do_not(here: Platform, controllers: ControllerStore) -> None:
+async def test_only_administrators_see_the_missing_confinement(here: Platform, controllers: ControllerStore) -> None:
     root = await here.browser("root")
     assert (await root.get("/api/v1/confinement")).json() == {"items": []}
     await join(controllers, "bare", UNCONFINED)
@@ -112,7 +112,9 @@ async def test_administrators_see_what_is_missing_and_others_do_not(here: Platfo
     assert problem(await ada.get("/api/v1/confinement")) == (403, "forbidden")
 
 
-async def test_the_open_port_of_a_program_is_told_before_and_after(here: Platform, controllers: ControllerStore) -> None:
+async def test_the_open_port_of_a_program_is_a_warning_of_template_and_workspace(
+    here: Platform, controllers: ControllerStore
+) -> None:
     root = await here.browser("root")
 
     async def told() -> dict[str, list[str]]:

@@ -17,7 +17,7 @@ async def here(database_url: str, redis_url: str) -> AsyncIterator[Platform]:
         yield running
 
 
-async def test_a_user_is_made_changed_and_kept_out(here: Platform) -> None:
+async def test_a_user_is_created_changed_and_deactivated(here: Platform) -> None:
     root = await here.browser("root")
     made = await root.post("/api/v1/users", json={"username": "cleo", "password": PASSWORD, "max_running": 5})
     assert (made.status_code, made.json()["max_running"], made.json()["is_admin"]) == (201, 5, False)
@@ -32,7 +32,7 @@ async def test_a_user_is_made_changed_and_kept_out(here: Platform) -> None:
     assert problem(await cleo.get("/api/v1/me")) == (401, "unauthorized")
 
 
-async def test_somebody_is_signed_out_everywhere(here: Platform) -> None:
+async def test_a_user_is_signed_out_everywhere(here: Platform) -> None:
     root, ada, bob = await here.browser("root"), await here.browser("ada"), await here.browser("bob")
     assert (await root.post("/api/v1/users/ada/sign-out")).status_code == 204
     assert problem(await ada.get("/api/v1/me")) == (401, "unauthorized")
@@ -40,7 +40,7 @@ async def test_somebody_is_signed_out_everywhere(here: Platform) -> None:
     await here.browser("ada")
 
 
-async def test_a_list_comes_in_pages_and_tells_no_secret(here: Platform) -> None:
+async def test_users_are_listed_in_pages_without_secrets(here: Platform) -> None:
     root = await here.browser("root")
     names: list[str] = []
     cursor: str | None = None
@@ -55,7 +55,7 @@ async def test_a_list_comes_in_pages_and_tells_no_secret(here: Platform) -> None
 
 
 @pytest.mark.parametrize("cursor", ["", "?", "\u00e9", "AA==", "a", "ZGVtbwo="])
-async def test_what_is_no_cursor_is_refused(here: Platform, cursor: str) -> None:
+async def test_an_invalid_cursor_is_refused(here: Platform, cursor: str) -> None:
     answer = await (await here.browser("root")).get("/api/v1/users", params={"cursor": cursor})
     assert problem(answer) == (422, "bad_cursor")
 
@@ -66,7 +66,7 @@ async def test_the_last_administrator_stays(here: Platform) -> None:
         assert problem(await root.patch("/api/v1/users/root", json=change)) == (409, "last_administrator")
 
 
-async def test_what_cannot_be_is_refused(here: Platform) -> None:
+async def test_invalid_users_and_changes_are_refused(here: Platform) -> None:
     root = await here.browser("root")
     assert problem(await root.post("/api/v1/users", json={"username": "ada"})) == (409, "name_taken")
     assert problem(await root.post("/api/v1/users", json={"username": "A D A"})) == (422, "bad_username")
@@ -76,7 +76,7 @@ async def test_what_cannot_be_is_refused(here: Platform) -> None:
     assert problem(await root.get("/api/v1/users/eve")) == (404, "not_found")
 
 
-async def test_nobody_else_comes_here(here: Platform) -> None:
+async def test_only_administrators_manage_users(here: Platform) -> None:
     ada = await here.browser("ada")
     for call in (
         ada.get("/api/v1/users"),
@@ -88,14 +88,14 @@ async def test_nobody_else_comes_here(here: Platform) -> None:
 
 
 @pytest.mark.parametrize("nobody", ["%00", "a%00b", "%ED%A0%80", "%FF", "x" * 3000])
-async def test_what_cannot_be_a_name_is_nobodys(here: Platform, nobody: str) -> None:
+async def test_an_invalid_username_is_not_found(here: Platform, nobody: str) -> None:
     root = await here.browser("root")
     assert problem(await root.get(f"/api/v1/users/{nobody}")) == (404, "not_found")
     assert problem(await root.patch(f"/api/v1/users/{nobody}", json={"max_running": 1})) == (404, "not_found")
     assert problem(await root.post(f"/api/v1/users/{nobody}/sign-out")) == (404, "not_found")
 
 
-async def test_who_is_signed_out_everywhere_has_no_token_left(here: Platform) -> None:
+async def test_signing_out_everywhere_revokes_tokens(here: Platform) -> None:
     root, ada = await here.browser("root"), await here.browser("ada")
     robot = here.program((await ada.post("/api/v1/tokens", json={"label": "robot", "scopes": ["read"]})).json()["token"])
     assert (await robot.get("/api/v1/me")).status_code == 200

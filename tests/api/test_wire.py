@@ -42,7 +42,7 @@ async def here(database_url: str, redis_url: str) -> AsyncIterator[LiveApi]:
         1,
     ],
 )
-async def test_a_cursor_at_no_instant(here: LiveApi, at: object) -> None:
+async def test_a_cursor_with_an_invalid_time_is_refused(here: LiveApi, at: object) -> None:
     for target, after in (
         ("/workspaces", (at, str(uuid.uuid4()))),
         ("/workspaces/demo/operations", (at, str(uuid.uuid4()), 1)),
@@ -51,13 +51,13 @@ async def test_a_cursor_at_no_instant(here: LiveApi, at: object) -> None:
         assert (refused.status_code, refused.json()["code"]) == (422, "bad_cursor"), (target, at)
 
 
-async def test_the_first_and_the_last_instant_are_some(here: LiveApi) -> None:
+async def test_a_cursor_with_the_earliest_or_latest_time_works(here: LiveApi) -> None:
     for at, found in (("0001-01-01T00:00:00+00:00", 1), ("9999-12-31T23:59:59.999999+00:00", 0)):
         page = await here.call("GET", f"/workspaces?cursor={wire.to_cursor((at, str(uuid.uuid4())))}")
         assert (page.status_code, len(page.json()["items"])) == (200, found)
 
 
-async def test_a_cursor_that_is_deep_or_long(here: LiveApi) -> None:
+async def test_a_deeply_nested_or_long_cursor_is_refused(here: LiveApi) -> None:
     for said in (b"[" * 30_000, b'["' + b"x" * 30_000 + b'"]'):
         cursor = base64.urlsafe_b64encode(said).decode()
         for target in ("/audit", "/workspaces", "/workspaces/demo/operations"):
@@ -66,13 +66,13 @@ async def test_a_cursor_that_is_deep_or_long(here: LiveApi) -> None:
             assert len(refused.content) < 1000, "it is not said back"
 
 
-def test_the_phase_before_an_error_is_told() -> None:
+def test_the_phase_before_an_error_is_in_the_response() -> None:
     hosts = Hosts("http://localhost:8080", "localhost:8080")
     assert workspace_out(workspace(phase=Phase.ERROR, previous_phase=Phase.RUNNING), hosts=hosts).previous_phase == "RUNNING"
     assert workspace_out(workspace(), hosts=hosts).previous_phase is None
 
 
-def test_what_a_home_takes_on_its_disk_is_told() -> None:
+def test_the_disk_use_of_a_home_is_in_the_response() -> None:
     def told(**row: object) -> tuple[int | None, datetime | None]:
         out = workspace_out(workspace(**row), hosts=Hosts("http://localhost:8080", "localhost:8080"))
         return out.disk_bytes, out.disk_measured_at
@@ -85,13 +85,13 @@ def test_what_a_home_takes_on_its_disk_is_told() -> None:
     assert told(volume_present=False, observed_at=None) == (None, None)
 
 
-def test_a_purge_is_told_so_that_undelete_is_not_offered() -> None:
+def test_a_purge_is_in_the_response() -> None:
     hosts = Hosts("http://localhost:8080", "localhost:8080")
     assert [workspace_out(workspace(purge=purge), hosts=hosts).purge for purge in (True, False)] == [True, False]
 
 
 @pytest.mark.parametrize("path", ["/nope", "/workspaces/a/b/c"])
-async def test_a_browser_gets_a_page_where_there_is_none_and_a_program_a_problem(here: LiveApi, path: str) -> None:
+async def test_a_missing_page_is_html_for_browsers_and_a_problem_for_programs(here: LiveApi, path: str) -> None:
     async with calling(here.path) as client:
         shown = await client.get(path, headers={"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"})
         told = await client.get(path, headers={"Accept": "*/*"})
@@ -141,7 +141,7 @@ def test_only_numbers_are_numbers_and_only_booleans_are_booleans(model: type[wir
         assert name not in {place for error in refused.value.errors() for place in error["loc"]}, value
 
 
-def test_every_model_of_a_body_is_among_them() -> None:
+def test_every_body_model_with_numbers_is_tested() -> None:
     described = json.loads((Path(__file__).parents[2] / "docs/reference/openapi.json").read_text())
     bodies = [call["requestBody"] for calls in described["paths"].values() for call in calls.values() if "requestBody" in call]
     named = set(re.findall(r"#/components/schemas/(\w+)", json.dumps(bodies)))

@@ -123,6 +123,6 @@ def test_no_parameter_named_after_a_setting_has_a_default() -> None:
     assert seconds == []
 
 
-def test_the_check_sees_what_gets_a_setting() -> None:
+def test_the_check_finds_parameters_that_get_a_setting() -> None:
     """It would pass as well if it found no call at all."""
     assert {("Tuning", "max_retries"), ("TouchQueue", "lease_s"), ("Ttls", "standby_s")} <= set(given_a_setting())

@@ -11,7 +11,7 @@ STORY = re.compile(r"`(tests/[\w/]+\.py)(?:::(\w+))?`")
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_every_story_is_told(document: Path) -> None:
+def test_every_test_that_the_documents_name_exists(document: Path) -> None:
     missing = [
         f"{file}::{test}"
         for file, test in STORY.findall(document.read_text(encoding="utf-8"))
@@ -20,5 +20,5 @@ def test_every_story_is_told(document: Path) -> None:
     assert missing == []
 
 
-def test_there_are_stories_at_all() -> None:
+def test_the_sort_document_names_tests() -> None:
     assert len(STORY.findall((ROOT / "docs/explanation/sort.md").read_text(encoding="utf-8"))) > 40

@@ -12,14 +12,14 @@ OWN_WORDS = {
 }
 
 
-def test_it_defines_our_own_words_once() -> None:
+def test_the_glossary_defines_our_words_once() -> None:
     defined = re.findall(r"^\| ([a-z ,]+) \|", GLOSSARY, re.MULTILINE)
     words = [word.strip() for entry in defined for word in entry.split(",")]
     assert OWN_WORDS - set(words) == set()
     assert [word for word in OWN_WORDS if words.count(word) > 1] == []
 
 
-def test_it_has_the_status_of_every_phase_and_operation() -> None:
+def test_the_glossary_has_the_status_of_every_phase_and_operation() -> None:
     phases = [f"| {word} | `{phase}` |" for phase, word in STATUS_OF_PHASE.items()]
     operations = [f"| {word} | operation `{operation}` |" for operation, word in STATUS_OF_OPERATION.items()]
     assert [row for row in [*phases, *operations] if row not in GLOSSARY] == []

@@ -63,7 +63,7 @@ def waits(node: ast.AST) -> bool:
     return any(isinstance(one, ast.Await | ast.AsyncWith | ast.AsyncFor) for one in ast.walk(node))
 
 
-def test_only_a_loop_catches_an_error_and_goes_on() -> None:
+def test_only_a_loop_catches_an_error_and_continues() -> None:
     found = {
         place
         for place, function in functions()

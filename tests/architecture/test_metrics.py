@@ -17,7 +17,7 @@ PROMISED = {
 }  # fmt: skip
 
 
-def test_every_promised_metric_is_told() -> None:
+def test_every_promised_metric_is_exported() -> None:
     told = set(re.findall(r"^# TYPE torpor_(\w+) ", generate_latest(metrics.REGISTRY).decode(), re.MULTILINE))
     assert told == PROMISED
 

@@ -49,12 +49,12 @@ def test_every_refusal_has_its_status() -> None:
     assert not NOT_OVER_HTTP & STATUS_OF.keys()
 
 
-def test_what_a_call_is_described_to_refuse_is_of_a_call_and_has_its_status() -> None:
+def test_every_described_refusal_belongs_to_a_call_and_has_a_status() -> None:
     assert REFUSES.keys() <= RULES.keys()
     assert {code for codes in REFUSES.values() for code in codes} <= STATUS_OF.keys()
 
 
-def test_every_deed_that_is_written_down_has_its_word() -> None:
+def test_every_audited_action_is_an_audit_action() -> None:
     """People are audited in words of one list, which is what readers of the log are told."""
     said = set()
     for path in SOURCE.rglob("*.py"):
@@ -66,7 +66,7 @@ def test_the_process_runtime_fills_every_placeholder() -> None:
     assert {field.name for field in fields(Placeholders)} == PLACEHOLDERS.keys()
 
 
-def test_every_module_begins_with_the_question_it_answers() -> None:
+def test_every_module_begins_with_a_docstring() -> None:
     silent = [
         str(path.relative_to(SOURCE))
         for path in SOURCE.rglob("*.py")

@@ -18,64 +18,64 @@ ALLOWED = {
         support/waiting.py::wait_until
     """,
     "something must not happen for so long": """
-        accounts/test_sessions.py::test_who_loses_nothing_goes_on
-        api/test_events.py::test_that_it_was_taken_is_found_out_also_when_nobody_tells
-        api/test_leases.py::test_it_is_in_use_for_as_long_as_a_command_takes
-        api/test_shell.py::test_it_ends_when_it_is_no_longer_shared
+        accounts/test_sessions.py::test_a_change_without_lost_rights_ends_no_connection
+        api/test_events.py::test_lost_access_is_found_without_an_event
+        api/test_leases.py::test_a_workspace_is_in_use_while_a_command_runs
+        api/test_shell.py::test_a_shell_ends_when_a_recheck_finds_no_access
         contracts/runtime_contract.py::RuntimeContract.test_a_container_that_does_not_listen_is_present_and_never_ready
-        contracts/runtime_contract.py::ProgramContract.test_who_does_not_look_holds_the_writer_up
-        contracts/runtime_contract.py::ProgramContract.test_a_command_waits_for_its_reader_and_nothing_is_lost
-        contracts/runtime_contract.py::ProgramContract.test_much_that_is_typed_arrives_whole_and_holds_up_neither_size_nor_end
-        contracts/runtime_contract.py::ProgramContract.test_much_that_is_typed_arrives_whole_and_holds_up_neither_size_nor_end
+        contracts/runtime_contract.py::ProgramContract.test_unread_output_blocks_the_writer
+        contracts/runtime_contract.py::ProgramContract.test_a_command_waits_for_its_reader_and_no_output_is_lost
+        contracts/runtime_contract.py::ProgramContract.test_large_input_arrives_completely_and_delays_neither_resize_nor_close
+        contracts/runtime_contract.py::ProgramContract.test_large_input_arrives_completely_and_delays_neither_resize_nor_close
         contracts/runtime_contract.py::ProgramContract.test_a_cancelled_command_ends
         contracts/runtime_contract.py::ProgramContract.test_a_cancelled_command_ends
-        contracts/runtime_contract.py::ProgramContract.test_a_cancelled_job_has_ended_with_its_whole_tree
-        control/test_faults.py::test_a_vanished_volume_is_lost_data_and_never_an_empty_home
-        control/test_faults.py::test_a_vanished_volume_is_not_rolled_back_to_an_older_archive
-        control/test_faults.py::test_a_successor_adopts_what_was_under_way_in_a_generation_of_its_own
-        control/test_faults.py::test_strangers_among_the_volumes_are_left_alone
-        control/test_faults.py::test_when_too_much_disappears_at_once_nothing_is_touched
-        control/test_membership.py::test_a_living_leader_is_left_alone
-        control/test_sharing.py::test_what_is_under_way_stays_where_it_is_when_shards_change_hands
-        control/test_sharing.py::test_one_that_was_paused_can_do_no_harm_when_it_comes_back
-        control/test_sharing.py::test_a_late_start_is_refused_though_the_successor_needed_nothing_of_the_provider
-        control/test_sharing.py::test_a_late_start_is_refused_though_the_successor_needed_nothing_of_the_provider
-        control/test_sharing.py::test_the_latch_holds_for_what_is_being_tried_again_and_stops_its_deadline
+        contracts/runtime_contract.py::ProgramContract.test_a_cancelled_job_ends_with_all_its_processes
+        control/test_faults.py::test_a_missing_volume_is_data_lost_and_never_an_empty_home
+        control/test_faults.py::test_a_missing_volume_is_not_replaced_by_an_older_archive
+        control/test_faults.py::test_a_successor_continues_a_restore_in_a_new_generation
+        control/test_faults.py::test_unknown_volumes_are_not_touched
+        control/test_faults.py::test_many_missing_homes_set_the_latch_and_nothing_is_changed
+        control/test_membership.py::test_a_live_leader_is_not_replaced
+        control/test_sharing.py::test_an_operation_stays_with_its_controller_when_shards_move
+        control/test_sharing.py::test_a_paused_controller_does_no_harm_when_it_continues
+        control/test_sharing.py::test_a_late_start_is_refused_even_if_the_successor_made_no_call
+        control/test_sharing.py::test_a_late_start_is_refused_even_if_the_successor_made_no_call
+        control/test_sharing.py::test_the_latch_pauses_retries_and_their_deadlines
         e2e/test_busy.py::stays
         e2e/test_idle.py::test_limits_hold_over_several_processes_when_fifty_start_at_once
-        proxy/test_unreachable_bus.py::test_many_that_close_at_once_do_not_keep_the_others_from_being_renewed
-        proxy/test_server.py::test_a_client_that_vanishes_while_it_is_not_read_from_is_noticed
-        proxy/test_gate.py::test_a_program_is_held_until_it_is_ready
-        proxy/test_gate.py::test_a_page_follows_how_it_stands
-        proxy/test_route_cache.py::test_a_message_of_nobody_we_know_changes_nothing
-        proxy/test_route_cache.py::test_of_what_has_no_name_here_nobody_is_told
-        proxy/test_caller_cache.py::test_whom_it_is_no_longer_shared_with_is_thrown_out
-        proxy/test_caller_cache.py::test_while_the_database_is_out_whoever_is_known_stays
-        proxy/test_wake.py::test_a_lost_event_costs_a_second_and_no_more
-        proxy/test_wake.py::test_one_that_runs_and_cannot_be_reached_yet_is_waited_for
+        proxy/test_unreachable_bus.py::test_many_closes_at_once_do_not_delay_the_renewal_of_leases
+        proxy/test_server.py::test_a_disconnect_is_noticed_while_the_client_is_not_read
+        proxy/test_gate.py::test_a_request_of_a_program_waits_until_the_workspace_is_ready
+        proxy/test_gate.py::test_a_page_can_follow_the_status
+        proxy/test_route_cache.py::test_invalid_and_foreign_messages_are_ignored
+        proxy/test_route_cache.py::test_a_dropped_route_cuts_no_connection
+        proxy/test_caller_cache.py::test_removing_a_share_cuts_the_connections_of_that_user
+        proxy/test_caller_cache.py::test_known_callers_stay_while_the_database_is_unreachable
+        proxy/test_wake.py::test_a_lost_event_delays_a_wake_by_one_check
+        proxy/test_wake.py::test_a_running_workspace_that_is_not_reachable_yet_is_waited_for
         runtimes/test_process_termination.py::beats
-        test_loops.py::test_a_loop_that_only_supervises_others_is_left_alone
-        store/test_embedded.py::test_an_old_postgres_that_was_not_told_is_stopped
+        test_loops.py::test_a_loop_that_only_supervises_others_is_not_restarted
+        store/test_embedded.py::test_an_old_postgres_that_still_runs_is_stopped
     """,
     "memory, bytes or processor time must stay constant for so long": """
-        api/test_shell.py::test_a_slow_reader_costs_no_memory
-        api/test_shell.py::test_a_slow_reader_costs_no_memory
-        inside/test_terminal.py::test_a_flood_waits_for_who_does_not_read
-        inside/test_terminal_browser.py::test_a_flood_is_drawn_at_the_pace_of_the_page_and_can_be_stopped
-        proxy/test_server.py::test_a_last_word_to_somebody_who_has_gone_breaks_nothing
-        proxy/test_server.py::test_who_does_not_read_is_not_sent_to
-        proxy/test_server.py::test_who_does_not_take_a_body_is_not_sent_to
-        proxy/test_server.py::test_a_tunnel_goes_at_the_pace_of_the_slower
-        proxy/test_keep_alive.py::test_who_takes_no_answer_gets_no_other
+        api/test_shell.py::test_a_slow_reader_uses_bounded_memory
+        api/test_shell.py::test_a_slow_reader_uses_bounded_memory
+        inside/test_terminal.py::test_unread_output_uses_bounded_memory
+        inside/test_terminal_browser.py::test_much_output_is_drawn_at_the_pace_of_the_page_and_can_be_stopped
+        proxy/test_server.py::test_a_reply_to_a_disconnected_client_causes_no_error
+        proxy/test_server.py::test_a_slow_client_blocks_the_response_of_the_server
+        proxy/test_server.py::test_a_server_that_does_not_read_blocks_the_body_of_the_client
+        proxy/test_server.py::test_a_tunnel_runs_at_the_speed_of_the_slower_side
+        proxy/test_keep_alive.py::test_a_client_that_never_reads_uses_bounded_memory
         testing/test_fake_engine.py::engine_is_idle
     """,
     "a timeout has to elapse, or an outage or a load to last": """
-        control/test_faults.py::test_a_provider_that_is_out_counts_against_nobody
-        control/test_faults.py::test_a_runtime_that_is_out_pauses_deadlines_and_loses_nothing
-        control/test_membership.py::test_who_has_just_taken_the_lock_is_given_time_for_its_term
-        control/test_outage.py::test_ten_minutes_without_a_provider_leave_nobody_in_error
-        control/test_idle_watch.py::test_reaching_running_and_wishing_it_start_the_idle_timer
-        control/test_cut_connections.py::test_every_duty_turns_again_after_postgresql_is_stopped_and_continued
+        control/test_faults.py::test_an_outage_of_the_provider_counts_as_no_failure
+        control/test_faults.py::test_an_outage_of_the_runtime_pauses_deadlines_and_loses_nothing
+        control/test_membership.py::test_a_new_holder_of_the_lock_has_time_to_begin_its_term
+        control/test_outage.py::test_ten_minutes_without_a_provider_cause_no_error
+        control/test_idle_watch.py::test_reaching_running_and_requesting_it_start_the_idle_timer
+        control/test_cut_connections.py::test_every_duty_runs_again_after_postgresql_is_stopped_and_continued
         e2e/faults.py::_later
         e2e/faults.py::_stopped
         e2e/test_cluster.py::the_leader_is_killed
@@ -85,47 +85,47 @@ ALLOWED = {
         e2e/test_cluster.py::services_are_restarted
         e2e/test_cluster.py::the_leader_hangs
         e2e/test_cluster.py::the_leader_hangs
-        inside/test_terminal.py::test_a_broken_connection_goes_on_where_it_broke
-        proxy/test_keep_alive.py::test_the_time_for_a_head_begins_with_it
-        proxy/test_keep_alive.py::test_the_time_for_a_head_begins_with_it
+        inside/test_terminal.py::test_a_reconnect_continues_where_the_connection_broke
+        proxy/test_keep_alive.py::test_the_timeout_of_a_head_starts_with_its_first_byte
+        proxy/test_keep_alive.py::test_the_timeout_of_a_head_starts_with_its_first_byte
     """,
     "a slow server, client or network is simulated": """
-        archives/test_unresponsive_store.py::test_others_go_on_while_a_store_is_silent
+        archives/test_unresponsive_store.py::test_other_threads_work_while_a_store_does_not_answer
         control/test_cut_connections.py::InTransaction.do
-        control/test_faults.py::test_who_waits_for_a_slot_loses_no_time_of_its_deadline.take_your_time
-        control/test_faults.py::test_an_effect_that_ends_while_the_world_is_looked_at_is_not_begun_again.fail
-        control/test_idle_watch.py::test_a_knock_that_races_with_sleep_wins.asked
-        proxy/test_drain.py::test_a_request_under_way_is_answered_and_nothing_new_begins.slow
-        proxy/test_drain.py::test_a_websocket_whose_client_has_closed_its_half_is_no_obstacle.silent
-        proxy/test_server.py::test_an_answer_that_has_begun_may_take_its_time.pauses
-        proxy/test_server.py::test_a_client_that_closed_its_half_still_gets_the_answer.later
-        proxy/test_server.py::test_an_answer_that_breaks_off_does_not_look_whole.breaks
-        proxy/test_server.py::test_a_tunnel_of_which_one_half_is_closed_is_not_kept_for_ever.silent
-        proxy/test_keep_alive.py::test_requests_sent_at_once_are_answered_in_order.sometimes_slow
-        proxy/test_upstream_pool.py::test_what_is_said_though_nobody_asked_goes_to_nobody.talks_on
-        proxy/test_upstream_pool.py::test_they_are_kept_for_a_while_and_not_too_many.counted
-        runtimes/test_program_connections.py::test_a_port_is_named_by_a_line_however_it_comes.said
-        sort/data/test_thread_pool.py::test_who_is_interrupted_does_not_leave_the_others_at_work.work
+        control/test_faults.py::test_waiting_for_a_slot_does_not_count_towards_the_deadline.take_your_time
+        control/test_faults.py::test_an_effect_that_ends_during_the_observation_is_not_started_again.fail
+        control/test_idle_watch.py::test_a_wake_wins_against_a_concurrent_automatic_stop.asked
+        proxy/test_drain.py::test_a_request_in_progress_is_answered_and_new_ones_are_not_accepted.slow
+        proxy/test_drain.py::test_a_half_closed_websocket_does_not_delay_the_drain.silent
+        proxy/test_server.py::test_a_response_that_has_begun_has_no_timeout.pauses
+        proxy/test_server.py::test_a_half_closed_client_gets_the_response.later
+        proxy/test_server.py::test_an_interrupted_response_is_reset.breaks
+        proxy/test_server.py::test_a_half_closed_tunnel_has_a_timeout.silent
+        proxy/test_keep_alive.py::test_pipelined_requests_are_answered_in_order.sometimes_slow
+        proxy/test_upstream_pool.py::test_an_unrequested_response_is_dropped.talks_on
+        proxy/test_upstream_pool.py::test_kept_connections_are_limited_in_number_and_time.counted
+        runtimes/test_program_connections.py::test_the_line_with_the_port_may_arrive_in_pieces.said
+        sort/data/test_thread_pool.py::test_an_interrupt_waits_for_the_other_threads.work
         store/test_events.py::test_a_reader_never_misses_one_while_many_write.write
-        test_loops.py::test_a_long_turn_that_makes_progress_is_left_alone.turn
+        test_loops.py::test_a_long_turn_that_makes_progress_is_not_restarted.turn
         test_loops.py::test_a_watchdog_that_wakes_late_once_blames_no_loop
         support/unreliable_socket.py::UnreliableSocket.pump
     """,
     "a client acts or a test looks again and again, at this pace": """
-        api/test_bodies.py::test_sixteen_megabytes_to_sign_in_hold_nothing_up.longest_pause_s
-        api/test_events.py::test_who_may_not_any_more_is_not_told_any_more.busy
-        bus/test_hints.py::test_waking_neither_waits_nor_fails_while_the_bus_is_down
-        control/test_idle_watch.py::test_a_live_connection_is_never_put_to_sleep_and_a_dead_one_runs_out
+        api/test_bodies.py::test_a_sign_in_body_of_sixteen_megabytes_does_not_block_the_loop.longest_pause_s
+        api/test_events.py::test_a_stream_ends_when_its_user_loses_access.busy
+        bus/test_hints.py::test_a_hint_neither_waits_nor_fails_while_the_bus_is_down
+        control/test_idle_watch.py::test_a_live_connection_prevents_the_stop_and_a_dead_one_expires
         e2e/effects.py::Effects._keeps_awake
         support/relayed_nodes.py::RelayedNodes._supervise
         e2e/test_idle.py::work
-        e2e/test_idle.py::test_a_live_connection_keeps_awake_and_that_of_a_killed_proxy_does_not
-        e2e/test_idle.py::test_a_live_connection_keeps_awake_and_that_of_a_killed_proxy_does_not
+        e2e/test_idle.py::test_a_live_connection_prevents_the_stop_and_that_of_a_killed_proxy_does_not
+        e2e/test_idle.py::test_a_live_connection_prevents_the_stop_and_that_of_a_killed_proxy_does_not
         e2e/test_idle.py::test_limits_hold_over_several_processes_when_fifty_start_at_once.watch
         e2e/test_websockets.py::echoes_on
-        e2e/test_websockets.py::test_pings_and_reconnects_are_nobody_and_typing_is_somebody.type_on
-        e2e/test_websockets.py::test_pings_and_reconnects_are_nobody_and_typing_is_somebody.ping_on
-        e2e/test_websockets.py::test_pings_and_reconnects_are_nobody_and_typing_is_somebody
+        e2e/test_websockets.py::test_pings_and_reconnects_are_not_use_and_typing_is.type_on
+        e2e/test_websockets.py::test_pings_and_reconnects_are_not_use_and_typing_is.ping_on
+        e2e/test_websockets.py::test_pings_and_reconnects_are_not_use_and_typing_is
         e2e/turns.py::Watch._follow_rows
         e2e/turns.py::Watch._follow_archives
         e2e/turns.py::Watch._follow_leases
@@ -134,25 +134,25 @@ ALLOWED = {
         proxy/test_unreachable_bus.py::again_and_again
         proxy/test_use_leases.py::while_doing
         proxy/test_use_leases.py::test_a_websocket_has_a_lease_from_its_beginning_to_its_end
-        proxy/test_use_leases.py::test_a_stream_of_events_is_no_use_but_a_download_is.pour
-        runtimes/test_confinement.py::test_a_fork_bomb_is_bounded_and_ends_on_request
+        proxy/test_use_leases.py::test_an_event_stream_is_not_use_but_a_download_is.pour
+        runtimes/test_confinement.py::test_a_fork_bomb_is_limited_and_can_be_stopped
     """,
     "a kill, a cancellation or a change comes at various moments": """
-        api/test_events.py::test_who_comes_again_and_again_misses_nothing.follow
-        bus/test_redis.py::test_whoever_is_cancelled_leaves_no_answer_to_somebody_else
+        api/test_events.py::test_a_client_that_reconnects_often_misses_nothing.follow
+        bus/test_redis.py::test_a_cancelled_call_leaves_no_reply_for_the_next
         bus/test_redis.py::test_a_cancellation_is_never_swallowed
-        control/test_gc.py::test_undeletes_at_once_with_collections_leave_nobody_without_his_archive.undelete
+        control/test_gc.py::test_concurrent_undeletes_and_collections_lose_no_archive_in_use.undelete
         control/test_deletions.py::test_forty_deletions_at_random_moments_all_end.live_and_die
         e2e/faults.py::Faults.restart_postgres
         e2e/faults.py::Faults.restart_valkey
         e2e/test_chaos.py::test_every_home_survives
         e2e/test_chaos.py::throw_wishes
         e2e/test_loops.py::Installation.endure
-        proxy/test_server.py::test_clients_that_vanish_at_any_point_harm_nobody
-        proxy/test_gate.py::test_a_client_that_hangs_up_leaves_the_wake_to_the_others
-        runtimes/test_process_termination.py::test_a_cancelled_start_leaves_nothing
+        proxy/test_server.py::test_disconnects_at_any_point_do_no_harm
+        proxy/test_gate.py::test_a_disconnected_client_does_not_cancel_the_wake_for_others
+        runtimes/test_process_termination.py::test_a_cancelled_start_leaves_no_container
         sort/chaos/test_random_kills.py::survive
-        store/test_embedded.py::test_kill_9_during_the_first_start_leaves_nothing_half_made
+        store/test_embedded.py::test_kill_9_during_the_first_start_leaves_no_incomplete_cluster
         store/test_embedded.py::test_stop_may_be_repeated_and_a_cancelled_start_leaves_nothing
     """,
 }

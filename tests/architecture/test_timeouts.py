@@ -123,7 +123,7 @@ def run(folder: Path, files: dict[str, str], *options: str) -> tuple[int, set[tu
     return done.returncode, set(re.findall(r"(?m)^(PASSED|FAILED|ERROR) (\S+)", done.stdout)), done.stdout
 
 
-def test_a_test_that_waits_for_ever_fails_and_the_others_run(tmp_path: Path) -> None:
+def test_a_test_that_hangs_fails_and_the_others_run(tmp_path: Path) -> None:
     files = {"test_async.py": ASYNC, "test_sync.py": SYNC, "test_thread.py": LEFT_BEHIND}
     code, outcomes, said = run(tmp_path, files)
     assert (code, outcomes) == (1, OUTCOMES | {("PASSED", "test_thread.py::test_leaves_a_thread")}), said
@@ -134,7 +134,7 @@ def test_a_test_that_waits_for_ever_fails_and_the_others_run(tmp_path: Path) -> 
     assert "Timeout (" in said, "a thread that a test left behind would keep pytest alive"
 
 
-def test_with_workers_too_and_one_that_no_signal_reaches_is_replaced(tmp_path: Path) -> None:
+def test_with_xdist_a_worker_that_ignores_signals_is_replaced(tmp_path: Path) -> None:
     files = {"test_async.py": ASYNC, "test_deaf.py": DEAF, "test_sync.py": SYNC}
     code, outcomes, said = run(tmp_path, files, "-p", "xdist", "-n", "1")
     assert (code, outcomes) == (1, OUTCOMES | {("FAILED", "test_deaf.py::test_hears_no_signal")}), said

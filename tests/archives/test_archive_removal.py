@@ -21,7 +21,7 @@ async def listed(archives: HomeArchives) -> dict[ArchiveKey, bool]:
     return {found.key: found.is_whole async for found in archives.keys()}  # noqa: SIM118 - no mapping
 
 
-async def test_only_what_has_its_manifest_is_whole_and_what_is_not_ours_is_not_seen(world: ArchiveWorld) -> None:
+async def test_archives_are_complete_with_a_manifest_and_foreign_files_are_ignored(world: ArchiveWorld) -> None:
     for key in (KEY, OTHER):
         await world.archives.create_empty(key, HOME, 0)
     world.object(MANIFEST).unlink()
@@ -37,7 +37,7 @@ async def test_only_what_has_its_manifest_is_whole_and_what_is_not_ours_is_not_s
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can close a directory to somebody else")
-def test_a_folder_of_the_system_that_nobody_may_read_is_passed_by(reachable_for_all: ArchiveWorld) -> None:
+def test_an_unreadable_system_folder_is_skipped(reachable_for_all: ArchiveWorld) -> None:
     """An ext4 disk has a lost+found that belongs to root."""
     world = reachable_for_all
     (world.store / "lost+found").mkdir(mode=0o700)
@@ -54,7 +54,7 @@ def test_a_folder_of_the_system_that_nobody_may_read_is_passed_by(reachable_for_
     assert as_nobody(script, f"file://{world.store}").stdout.decode().strip() == str([str(KEY)])
 
 
-async def test_what_is_half_removed_is_removed_to_its_end(world: ArchiveWorld) -> None:
+async def test_a_partly_removed_archive_is_removed_completely(world: ArchiveWorld) -> None:
     for key in (KEY, OTHER):
         await world.archives.create_empty(key, HOME, 0)
     world.object(MANIFEST).unlink()
@@ -63,7 +63,7 @@ async def test_what_is_half_removed_is_removed_to_its_end(world: ArchiveWorld) -
     assert sorted(path.name for path in world.store.rglob("*")) == sorted([HOME.workspace_id, OTHER.op_id, DATA, MANIFEST])
 
 
-async def test_the_folders_of_the_last_archive_go_with_it_and_the_store_stays(world: ArchiveWorld) -> None:
+async def test_removing_the_last_archive_removes_its_folders_and_keeps_the_store(world: ArchiveWorld) -> None:
     await world.archives.create_empty(KEY, HOME, 0)
     (world.store / "README").write_text("not ours")
     await world.archives.remove(KEY)
@@ -72,7 +72,7 @@ async def test_the_folders_of_the_last_archive_go_with_it_and_the_store_stays(wo
     assert await listed(world.archives) == {KEY: True}
 
 
-async def test_a_folder_that_cannot_be_removed_is_told_of(world: ArchiveWorld) -> None:
+async def test_a_folder_that_cannot_be_removed_is_an_error(world: ArchiveWorld) -> None:
     await world.archives.create_empty(KEY, HOME, 0)
     (world.store / str(KEY) / "odd").mkdir()
     with pytest.raises(Failed, match="not empty"):
@@ -119,7 +119,7 @@ def bucket() -> Iterator[Bucket]:
         yield bucket
 
 
-async def test_a_bucket_is_listed_to_its_end_or_not_at_all(bucket: Bucket) -> None:
+async def test_a_bucket_is_listed_completely_or_not_at_all(bucket: Bucket) -> None:
     archives = HomeArchives("s3://bucket/prefix", bucket.options)
     assert await listed(archives) == {KEY: True, OTHER: True}
     bucket.breaks_off = True
@@ -127,20 +127,20 @@ async def test_a_bucket_is_listed_to_its_end_or_not_at_all(bucket: Bucket) -> No
         await listed(archives)
 
 
-async def test_the_manifest_goes_first_and_nothing_that_was_not_meant(bucket: Bucket) -> None:
+async def test_the_manifest_is_removed_first_and_other_archives_stay(bucket: Bucket) -> None:
     archives = HomeArchives("s3://bucket/prefix", bucket.options)
     await archives.remove(OTHER)
     assert bucket.removed == [f"prefix/{OTHER}/{MANIFEST}", f"prefix/{OTHER}/{DATA}"]
     assert await listed(archives) == {KEY: True}
 
 
-async def test_a_bucket_may_hold_what_is_not_ours_and_what_is_not_whole(bucket: Bucket) -> None:
+async def test_a_bucket_may_contain_foreign_and_incomplete_objects(bucket: Bucket) -> None:
     bucket.held.remove(f"prefix/{KEY}/{MANIFEST}")
     bucket.held += ["prefix/README", f"prefix/odd/{OTHER}/{MANIFEST}", f"prefix/{HOME.workspace_id}/README"]
     assert await listed(HomeArchives("s3://bucket/prefix", bucket.options)) == {KEY: False, OTHER: True}
 
 
-async def test_removed_means_seen_to_be_gone(bucket: Bucket) -> None:
+async def test_a_removal_fails_if_the_object_still_exists(bucket: Bucket) -> None:
     bucket.keeps = True
     with pytest.raises(Failed, match="but still exists"):
         await HomeArchives("s3://bucket/prefix", bucket.options).remove(OTHER)

@@ -114,7 +114,7 @@ def test_a_lost_manifest(packed: ArchiveWorld) -> None:
         (swap, MANIFEST, Code.CHECKSUM_MISMATCH),
     ],
 )
-async def test_asking_for_the_root_notices(packed: ArchiveWorld, damage: Damage, name: str, code: Code) -> None:
+async def test_reading_the_manifest_root_detects_damage(packed: ArchiveWorld, damage: Damage, name: str, code: Code) -> None:
     damage(packed.object(name))
     with pytest.raises(Failed) as caught:
         await packed.archives.manifest_root(KEY)
@@ -175,7 +175,7 @@ def directory(path: str) -> Entry:
     return Entry(path, EntryKind.DIRECTORY, 0o755, "home", "home", 0)
 
 
-def test_a_forged_archive_that_does_no_harm_is_restored(world: ArchiveWorld) -> None:
+def test_a_harmless_forged_archive_is_restored(world: ArchiveWorld) -> None:
     forge(world, directory("a"), file("a/b"), link("c", "/etc"))
     world.unpack(world.home()).result  # noqa: B018
     assert (world.home() / "a" / "b").read_bytes() == EVIL
@@ -201,7 +201,7 @@ def test_a_forged_archive_that_does_no_harm_is_restored(world: ArchiveWorld) -> 
         pytest.param([replace(directory("a"), mode=0o100644)], id="a mode that says more"),
     ],
 )
-def test_nothing_leads_out_of_the_home(world: ArchiveWorld, entries: list[Entry]) -> None:
+def test_no_entry_is_written_outside_of_the_home(world: ArchiveWorld, entries: list[Entry]) -> None:
     (world.path / "outside").write_bytes(b"mine")
     forge(world, *entries)
     home = world.home()

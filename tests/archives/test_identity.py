@@ -29,7 +29,7 @@ def another(world: ArchiveWorld) -> HomeArchives:
     return HomeArchives(f"file://{world.store}")
 
 
-async def test_an_identity_is_given_once_and_goes_where_the_archives_go(world: ArchiveWorld) -> None:
+async def test_a_store_gets_its_identity_once_and_keeps_it_when_moved(world: ArchiveWorld) -> None:
     first = await world.archives.world()
     assert await another(world).world() == first
     moved = world.path / "moved"
@@ -39,7 +39,7 @@ async def test_an_identity_is_given_once_and_goes_where_the_archives_go(world: A
     assert await another(world).world() != first
 
 
-async def test_a_crowd_that_asks_first_agrees(world: ArchiveWorld) -> None:
+async def test_concurrent_first_clients_get_the_same_identity(world: ArchiveWorld) -> None:
     crowd = [another(world) for _ in range(12)]
     assert len(set(await asyncio.gather(*(one.world() for one in crowd)))) == 1
 
@@ -50,7 +50,7 @@ async def test_in_a_bucket_too(s3: S3) -> None:
     assert [path.rpartition("/")[2] for path in s3.contents] == [IDENTITY]
 
 
-async def test_looking_makes_nothing(tmp_path: Path) -> None:
+async def test_reading_does_not_create_a_store(tmp_path: Path) -> None:
     nowhere = HomeArchives(f"file://{tmp_path}/store")
     assert not await nowhere.reachable()
     for asking in (nowhere.world(), nowhere.create_empty(KEY, HOME, 0), nowhere.manifest_root(KEY), nowhere.remove(KEY)):
@@ -63,7 +63,7 @@ async def test_looking_makes_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_asked_for_first", [True, False])
-async def test_a_disk_that_is_not_mounted_is_no_empty_store(world: ArchiveWorld, is_asked_for_first: bool) -> None:
+async def test_an_unmounted_disk_does_not_count_as_an_empty_store(world: ArchiveWorld, is_asked_for_first: bool) -> None:
     """Only the mount point is left: an empty directory, or one with another identity."""
     await another(world).world()
     await world.archives.create_empty(KEY, HOME, 0)
@@ -94,7 +94,7 @@ async def test_a_disk_that_is_not_mounted_is_no_empty_store(world: ArchiveWorld,
     assert world.object(MANIFEST).exists()
 
 
-async def test_a_disk_that_goes_away_under_a_listing_costs_the_listing(world: ArchiveWorld) -> None:
+async def test_a_disk_that_disappears_during_a_listing_fails_it(world: ArchiveWorld) -> None:
     await world.archives.world()
     await world.archives.create_empty(KEY, HOME, 0)
     ask, asked = world.archives._ask, 0

@@ -87,7 +87,9 @@ class StoppedAfter(ArchiveStore):
 
 
 @pytest.mark.parametrize(("place", "left"), [(StoppedBetween, set()), (StoppedAfter, {DATA, MANIFEST})])
-def test_data_without_a_manifest_goes_with_its_writer(world: ArchiveWorld, place: type[ArchiveStore], left: set[str]) -> None:
+def test_data_without_a_manifest_is_removed_when_its_writer_fails(
+    world: ArchiveWorld, place: type[ArchiveStore], left: set[str]
+) -> None:
     (world.home() / "a").write_bytes(b"x")
     with pytest.raises(Told):
         pack(place(StoreAddress.parse(f"file://{world.store}")), PackRequest(KEY, 3, 7), world.home(), lambda count: None)
@@ -96,7 +98,7 @@ def test_data_without_a_manifest_goes_with_its_writer(world: ArchiveWorld, place
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
-def test_told_to_stop_gives_back_what_was_lent(reachable_for_all: ArchiveWorld) -> None:
+def test_a_stopped_job_restores_file_modes(reachable_for_all: ArchiveWorld) -> None:
     world = reachable_for_all
     closed = world.home() / "closed"
     closed.mkdir()
@@ -113,7 +115,7 @@ def test_told_to_stop_gives_back_what_was_lent(reachable_for_all: ArchiveWorld) 
     assert not list(world.object(DATA).parent.iterdir())
 
 
-def test_told_to_stop_aborts_its_upload(world: ArchiveWorld, s3: S3) -> None:
+def test_a_stopped_job_aborts_its_upload(world: ArchiveWorld, s3: S3) -> None:
     (world.home() / "big").write_bytes(os.urandom(100 << 20))
     with running(HomeArchives("s3://bucket/prefix", s3.options).pack_job(KEY, HOME, 7), world.home()) as process:
         wait_until(lambda: s3.uploads or process.poll() is not None)
@@ -123,7 +125,7 @@ def test_told_to_stop_aborts_its_upload(world: ArchiveWorld, s3: S3) -> None:
     assert not s3.objects
 
 
-def test_nobody_listens_any_more(world: ArchiveWorld) -> None:
+def test_a_job_ends_when_its_output_is_closed(world: ArchiveWorld) -> None:
     home = world.home()
     (home / "big").write_bytes(bytes(50 << 20))
     job = world.archives.pack_job(KEY, HOME, 7)
@@ -157,13 +159,13 @@ def test_archives_are_private(world: ArchiveWorld) -> None:
         assert path.stat().st_mode & 0o077 == 0, path
 
 
-def test_a_home_that_is_not_there(world: ArchiveWorld) -> None:
+def test_a_missing_home_is_an_error(world: ArchiveWorld) -> None:
     world.pack(world.path / "nowhere").failed_with(Code.VOLUME_NOT_READY)
     world.pack(world.home()).result  # noqa: B018
     world.unpack(world.path / "nowhere").failed_with(Code.TAR_EXTRACT_FAILED)
 
 
-def test_a_store_that_cannot_be_used(world: ArchiveWorld) -> None:
+def test_an_unusable_store_is_an_error(world: ArchiveWorld) -> None:
     (world.path / "file").write_bytes(b"")
     archives = HomeArchives(f"file://{world.path}/file/store")
     assert "does not exist" in run(archives.pack_job(KEY, HOME, 7), world.home()).failed_with(Code.S3_ACCESS_ERROR)

@@ -36,7 +36,7 @@ def manifest_of(world: ArchiveWorld) -> Manifest:
     return manifest
 
 
-def test_a_nasty_home_comes_back_any_number_of_times(world: ArchiveWorld) -> None:
+def test_a_difficult_home_survives_repeated_round_trips(world: ArchiveWorld) -> None:
     home = make_nasty(world.home())
     root = tree_root(home)
     packed = world.pack(home).result
@@ -52,7 +52,7 @@ def test_a_nasty_home_comes_back_any_number_of_times(world: ArchiveWorld) -> Non
     assert not (again / "socket").exists()
 
 
-def test_the_root_notices_every_kind_of_change(tmp_path: Path) -> None:
+def test_the_manifest_root_changes_with_every_kind_of_change(tmp_path: Path) -> None:
     def changed(change: str) -> str:
         home = tmp_path / change
         home.mkdir()
@@ -136,7 +136,7 @@ def test_a_tree_deeper_than_any_path(world: ArchiveWorld) -> None:
             subprocess.run(["rm", "-rf", str(path)], check=True)
 
 
-def test_what_an_earlier_try_left_is_gone(world: ArchiveWorld) -> None:
+def test_files_of_an_earlier_attempt_are_removed(world: ArchiveWorld) -> None:
     home = world.home()
     (home / "a").write_bytes(b"a")
     root = world.pack(home).result["manifest_root"]
@@ -273,7 +273,7 @@ def test_not_root_and_a_hard_link_out_of_a_closed_directory(reachable_for_all: A
 
 
 @pytest.mark.skipif(not IS_ROOT, reason="only root can become somebody else")
-def test_not_root_cannot_give_files_away(reachable_for_all: ArchiveWorld) -> None:
+def test_files_of_other_users_cannot_be_restored_without_root(reachable_for_all: ArchiveWorld) -> None:
     world = reachable_for_all
     home, again = world.home(), world.home("again")
     os.chown(home, 65534, 65534)
@@ -294,7 +294,7 @@ def sparse(path: Path, size: int) -> Path:
     return path
 
 
-def test_a_home_of_endless_holes_is_refused_at_once(world: ArchiveWorld) -> None:
+def test_a_home_with_huge_sparse_files_is_refused_at_once(world: ArchiveWorld) -> None:
     (world.home() / "a").write_bytes(b"x")
     sparse(world.home() / "endless", 7 << 40)
     began = time.monotonic()
@@ -304,7 +304,7 @@ def test_a_home_of_endless_holes_is_refused_at_once(world: ArchiveWorld) -> None
 
 
 @pytest.mark.skipif(not IS_ROOT, reason="only root can become somebody else")
-def test_endless_holes_where_only_the_owner_may_look(reachable_for_all: ArchiveWorld) -> None:
+def test_huge_sparse_files_in_a_closed_folder_are_refused(reachable_for_all: ArchiveWorld) -> None:
     world = reachable_for_all
     closed = world.home() / "closed"
     closed.mkdir()
@@ -366,7 +366,7 @@ def test_holes_are_not_read(tmp_path: Path) -> None:
     assert bytes_read() - before < 4 << 20
 
 
-def test_more_is_left_out_than_a_manifest_lists(world: ArchiveWorld) -> None:
+def test_the_list_of_skipped_files_is_limited_and_the_count_is_not(world: ArchiveWorld) -> None:
     """Many long names: the list is limited, the count is not."""
     home = world.home()
     deep = home
@@ -385,7 +385,7 @@ def test_more_is_left_out_than_a_manifest_lists(world: ArchiveWorld) -> None:
     world.unpack(world.home("again")).result  # noqa: B018
 
 
-def test_a_manifest_from_before_there_was_a_count(world: ArchiveWorld) -> None:
+def test_a_manifest_without_the_skipped_count_is_read(world: ArchiveWorld) -> None:
     world.pack(make_nasty(world.home())).result  # noqa: B018
     head = manifest_of(world).head
     old = b"".join(line for line in head.text().splitlines(keepends=True) if b"skipped_count" not in line)
@@ -395,7 +395,7 @@ def test_a_manifest_from_before_there_was_a_count(world: ArchiveWorld) -> None:
 # ── errors ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_file_that_changes_while_it_is_read(tmp_path: Path) -> None:
+def test_a_file_that_changes_while_it_is_read_is_an_error(tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir()
     busy = home / "busy"
@@ -414,7 +414,7 @@ def test_a_file_that_changes_while_it_is_read(tmp_path: Path) -> None:
     assert not list((tmp_path / "store").rglob("*#*"))
 
 
-def test_a_directory_that_changes_while_it_is_read(tmp_path: Path) -> None:
+def test_a_directory_that_changes_while_it_is_read_is_an_error(tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir()
     (home / "a").write_bytes(b"x")
@@ -489,7 +489,7 @@ def grow(place: Path, tree: tuple[str, object, int, int]) -> None:
 
 @settings(max_examples=60)
 @given(st.tuples(st.just("dir"), st.dictionaries(names, trees, max_size=6), st.integers(0o700, 0o777), times))
-def test_any_tree_comes_back(tree: tuple[str, object, int, int]) -> None:
+def test_any_tree_survives_a_round_trip(tree: tuple[str, object, int, int]) -> None:
     with TemporaryDirectory(dir=roomy(), ignore_cleanup_errors=True) as directory:
         home, again = Path(directory, "home"), Path(directory, "again")
         again.mkdir()

@@ -70,11 +70,11 @@ def test_an_unknown_option_is_refused() -> None:
         (OSError(errno.EIO, "broken"), (Code.S3_ACCESS_ERROR, True)),
     ],
 )
-def test_what_errors_mean(error: BaseError | OSError, meaning: tuple[Code, bool]) -> None:
+def test_errors_are_translated(error: BaseError | OSError, meaning: tuple[Code, bool]) -> None:
     assert _meaning(error) == meaning
 
 
-def test_every_meaning_of_the_table_is_one_that_the_loop_knows() -> None:
+def test_every_os_error_maps_to_a_known_code() -> None:
     assert {code for code, _ in OS_ERROR_MEANS.values()} <= {Code.DISK_FULL, Code.S3_ACCESS_ERROR}
 
 
@@ -104,14 +104,14 @@ def test_three_tries(tmp_path: Path) -> None:
         flaky(tmp_path, 3).write_once("a/c", b"x")
 
 
-def test_what_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_object_is_reported(tmp_path: Path) -> None:
     place = ArchiveStore(StoreAddress.parse(f"file://{tmp_path}"))
     assert place.size("a/b") is None
     with pytest.raises(ObjectMissing):
         list(place.windows("a/b", 10))
 
 
-def test_a_store_that_nobody_serves() -> None:
+def test_an_unreachable_store_is_an_access_error() -> None:
     options = {
         "endpoint": "http://127.0.0.1:9",
         "access_key_id": "a",

@@ -32,7 +32,7 @@ def silence() -> Iterator[Silence]:
         yield server
 
 
-async def test_others_go_on_while_a_store_is_silent(silence: Silence) -> None:
+async def test_other_threads_work_while_a_store_does_not_answer(silence: Silence) -> None:
     quiet = HomeArchives("s3://bucket", silence.options)
     asked = [asyncio.create_task(quiet.manifest_root(KEY)) for _ in range(100)]
     try:
@@ -49,7 +49,7 @@ async def test_others_go_on_while_a_store_is_silent(silence: Silence) -> None:
         await asyncio.wait(asked)
 
 
-async def test_a_crowd_shares_one_look(silence: Silence, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_concurrent_reachability_checks_share_one_request(silence: Silence, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(archives, "REACHABLE_TIMEOUT_S", 1.0)
     quiet = HomeArchives("s3://bucket", silence.options)
     impatient = asyncio.create_task(quiet.reachable())
@@ -60,7 +60,7 @@ async def test_a_crowd_shares_one_look(silence: Silence, monkeypatch: pytest.Mon
     assert len(silence.visitors) == 1
 
 
-async def test_an_answer_is_remembered_for_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_result_of_a_reachability_check_is_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = tmp_path / "store"
     store.mkdir()
     there = HomeArchives(f"file://{store}")
@@ -72,7 +72,7 @@ async def test_an_answer_is_remembered_for_a_while(tmp_path: Path, monkeypatch: 
     assert not await there.reachable()
 
 
-async def test_a_failure_looks_anew(tmp_path: Path) -> None:
+async def test_a_failed_call_does_not_use_the_cached_result(tmp_path: Path) -> None:
     """The reused answer is older than the failure."""
     store = tmp_path / "store"
     store.mkdir()
@@ -84,7 +84,7 @@ async def test_a_failure_looks_anew(tmp_path: Path) -> None:
         await there.create_empty(KEY, HOME, 0)
 
 
-def test_the_interpreter_ends_all_the_same(silence: Silence) -> None:
+def test_the_interpreter_ends_while_calls_are_pending(silence: Silence) -> None:
     script = (
         "import asyncio, json, sys\n"
         "from torpor.archives import HomeArchives\n"
@@ -102,7 +102,7 @@ def test_the_interpreter_ends_all_the_same(silence: Silence) -> None:
     assert len(silence.visitors) == 2
 
 
-def test_a_job_that_is_told_to_stop_while_nothing_comes(world: ArchiveWorld, silence: Silence) -> None:
+def test_a_job_stops_while_the_store_does_not_answer(world: ArchiveWorld, silence: Silence) -> None:
     """The job stops as soon as the store's client returns; the runtime does not wait for that."""
     job = HomeArchives("s3://bucket", {**silence.options, "timeout": "1s"}).pack_job(KEY, HOME, 7)
     with subprocess.Popen([*job.argv, world.home()], stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:

@@ -50,7 +50,7 @@ async def test_an_archive_directory_that_was_lost_is_reported(tmp_path: Path, tr
     assert "restore" in found.advice
 
 
-async def test_an_archive_directory_that_is_there_answers(tmp_path: Path) -> None:
+async def test_an_existing_archive_directory_is_ok(tmp_path: Path) -> None:
     (tmp_path / "postgres").mkdir()
     (tmp_path / "archives").mkdir()
     assert (await finding(tmp_path)).ok
@@ -65,7 +65,9 @@ def test_too_little_free_space_is_a_finding(tmp_path: Path) -> None:
         assert "lower disk_reserve" in found.detail
 
 
-async def test_a_data_directory_that_takes_no_trial_is_a_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_data_directory_in_which_confinement_cannot_be_checked_is_a_finding(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     must_have(os.getuid() == 0, "root, to try other users")
     monkeypatch.setenv("PATH", without_confinement(tmp_path)["PATH"])
     data = tmp_path / "file"
@@ -75,7 +77,7 @@ async def test_a_data_directory_that_takes_no_trial_is_a_finding(tmp_path: Path,
     assert "Not a directory" in found.detail
 
 
-async def test_a_torpor_that_runs_is_found_through_its_credentials_whatever_its_port(tmp_path: Path) -> None:
+async def test_a_running_torpor_is_found_through_its_credentials_at_any_port(tmp_path: Path) -> None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         asked = await reader.readline()
         body = json.dumps({"ready": asked.startswith(b"GET /health/ready ")}).encode()
@@ -90,7 +92,7 @@ async def test_a_torpor_that_runs_is_found_through_its_credentials_whatever_its_
     assert found == [Finding("running", True, f"{url} responds")]
 
 
-async def test_what_is_closed_to_workspaces_is_told_with_what_is_allowed(tmp_path: Path) -> None:
+async def test_blocked_networks_are_shown_with_the_allowed_ones(tmp_path: Path) -> None:
     said = {"TORPOR_WORKSPACE_BLOCKED_NETWORKS": "10.0.0.0/8", "TORPOR_WORKSPACE_ALLOWED_NETWORKS": "10.1.2.3"}
     findings = await confinement_findings(load({"TORPOR_DATA": str(tmp_path), **said}))
     network = next(one for one in findings if one.what == "confinement: network")
@@ -110,9 +112,7 @@ async def test_a_proxy_that_workspaces_cannot_reach_is_a_finding(tmp_path: Path,
     assert not [one for one in await index_findings(settings, environ) if "HTTPS_PROXY" in one.detail]
 
 
-async def test_no_name_is_looked_up_that_this_machine_is_not_set_up_with(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_default_package_index_is_not_resolved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = own_getent(tmp_path, monkeypatch, {})
     await index_findings(load({"TORPOR_DATA": str(tmp_path)}), {"HOME": str(tmp_path)})
     assert "pypi.org" not in asked()

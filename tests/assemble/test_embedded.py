@@ -38,7 +38,9 @@ class ShortLived:
         return 1
 
 
-async def test_it_is_started_again_even_after_a_start_that_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_ended_server_is_started_again_even_after_a_failed_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(embedded, "RETRY_S", 0.01)
     async with EmbeddedValkey(tmp_path / "bus") as server:
         bus = await Bus.open(server.url)
@@ -62,7 +64,7 @@ async def test_it_is_started_again_even_after_a_start_that_failed(tmp_path: Path
         await bus.close()
 
 
-async def test_one_that_ends_right_after_its_start_is_not_started_without_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_server_that_ends_at_once_is_restarted_after_a_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     server = ShortLived()
     keeping = asyncio.create_task(ServerSupervisor("short-lived", server).run())
     await until(lambda: server.starts == 1)

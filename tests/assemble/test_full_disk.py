@@ -39,7 +39,7 @@ async def kept(server: EmbeddedServer) -> AsyncIterator[str]:
         await server.stop()
 
 
-async def test_the_database_comes_back(disk: Path) -> None:
+async def test_the_database_recovers_after_a_full_disk(disk: Path) -> None:
     postgres = EmbeddedPostgres(disk / "postgres")
 
     async def writes(url: str) -> bool:
@@ -74,7 +74,7 @@ async def test_the_database_comes_back(disk: Path) -> None:
         await connection.close()
 
 
-async def test_the_bus_comes_back(disk: Path) -> None:
+async def test_the_bus_recovers_after_a_full_disk(disk: Path) -> None:
     async with kept(EmbeddedValkey(disk / "valkey")) as url, redis.from_url(url) as client:
 
         async def writes() -> bool:

@@ -33,7 +33,7 @@ async def answered(client: httpx.AsyncClient, status: int) -> dict[str, Any]:
     return said
 
 
-async def test_a_loop_that_hangs_makes_readiness_503_and_is_named_until_it_turns_again(
+async def test_a_loop_that_hangs_makes_readiness_503_and_is_named_until_it_runs_again(
     database_url: str, redis_url: str, tmp_path: Path
 ) -> None:
     hangs, may_turn = asyncio.Event(), asyncio.Event()

@@ -31,13 +31,13 @@ def address(verdict: Verdict) -> Address:
     return verdict.address
 
 
-def test_the_platform_is_here_where_the_api_is(tmp_path: Path) -> None:
+def test_a_process_with_the_api_serves_the_platform_itself(tmp_path: Path) -> None:
     made = doors(tmp_path, EVERY_PART, api_url="http://10.0.0.5:9000")
     assert address(judged(made, target="/api/v1/me")) == HERE
     assert address(judged(made, host="127.0.0.1")) == HERE
 
 
-def test_a_proxy_alone_asks_the_api_elsewhere_but_for_what_concerns_itself(tmp_path: Path) -> None:
+def test_a_proxy_without_the_api_forwards_all_but_health_and_metrics(tmp_path: Path) -> None:
     made = doors(tmp_path, frozenset({ProcessRole.PROXY}), api_url="http://api.internal:9000")
     assert address(judged(made, target="/api/v1/me")) == Address(host="api.internal", port=9000)
     assert address(judged(made, target="/door?x=1")) == Address(host="api.internal", port=9000)
@@ -46,12 +46,12 @@ def test_a_proxy_alone_asks_the_api_elsewhere_but_for_what_concerns_itself(tmp_p
     assert address(judged(doors(tmp_path, frozenset({ProcessRole.PROXY})), target="/api/v1/me")) == HERE
 
 
-def test_an_address_of_the_api_that_cannot_be_asked_is_refused(tmp_path: Path) -> None:
+def test_an_invalid_api_url_is_refused(tmp_path: Path) -> None:
     with pytest.raises(Refused, match="TORPOR_API_URL"):
         doors(tmp_path, frozenset({ProcessRole.PROXY}), api_url="https://api.internal")
 
 
-def test_until_it_is_opened_a_workspace_cannot_be_found_and_without_the_role_never(tmp_path: Path) -> None:
+def test_a_workspace_host_is_503_before_the_start_and_421_without_the_proxy_role(tmp_path: Path) -> None:
     opening, elsewhere = (
         judged(doors(tmp_path, parts), "ada.localhost") for parts in (EVERY_PART, frozenset({ProcessRole.API}))
     )

@@ -54,7 +54,7 @@ def drain(heard: int) -> str:
     return found.decode()
 
 
-def test_lines_are_lost_and_counted_and_that_is_said(pipe: tuple[int, int]) -> None:
+def test_lost_lines_are_counted_and_reported(pipe: tuple[int, int]) -> None:
     heard, said = pipe
     before = metrics.log_lines_lost_total._value.get()
     with os.fdopen(os.dup(said), "w") as file:
@@ -72,7 +72,7 @@ def test_lines_are_lost_and_counted_and_that_is_said(pipe: tuple[int, int]) -> N
     assert metrics.log_lines_lost_total._value.get() == before + 3
 
 
-def test_a_line_that_was_torn_does_not_swallow_the_next(pipe: tuple[int, int]) -> None:
+def test_an_incomplete_line_does_not_affect_the_next(pipe: tuple[int, int]) -> None:
     heard, said = pipe
     with os.fdopen(os.dup(said), "w") as file:
         stream = lossy_stream(file, lambda count: f"{count} lost")
@@ -82,7 +82,7 @@ def test_a_line_that_was_torn_does_not_swallow_the_next(pipe: tuple[int, int]) -
         assert drain(heard) == "\n1 lost\nwhole\n"
 
 
-def test_a_reader_that_does_not_read_holds_nothing_up() -> None:
+def test_a_blocked_reader_does_not_delay_writes() -> None:
     heard, said = os.pipe()
     try:
         with os.fdopen(said, "w") as file:
@@ -100,7 +100,7 @@ def test_a_reader_that_does_not_read_holds_nothing_up() -> None:
         os.close(heard)
 
 
-def test_a_stream_that_python_does_not_have_takes_everything() -> None:
+def test_writing_to_a_missing_stream_does_not_fail() -> None:
     print("into the void", file=lossy_stream(None, str))
 
 

@@ -47,7 +47,7 @@ def activity(bus: Bus) -> RedisActivity:
     return RedisActivity(bus)
 
 
-async def test_what_is_busy_is_told_with_what_until_its_lease_runs_out(activity: RedisActivity) -> None:
+async def test_a_busy_workspace_is_reported_with_its_reason_until_the_lease_expires(activity: RedisActivity) -> None:
     await activity.busy({"w": "the command 'make' runs in a terminal", "x": "it uses 7% of a core"}, lease_s=0.3)
     assert await activity.uses(["w", "x", "y"]) == {
         "w": Use(busy="the command 'make' runs in a terminal"),
@@ -61,12 +61,12 @@ async def test_what_is_busy_is_told_with_what_until_its_lease_runs_out(activity:
     await until(is_forgotten)
 
 
-async def test_nobody_has_used_what_was_never_heard_of(activity: RedisActivity) -> None:
+async def test_an_unknown_workspace_has_no_use(activity: RedisActivity) -> None:
     assert await activity.uses(["a", "b"]) == {"a": Use(0, None), "b": Use(0, None)}
     assert await activity.uses([]) == {}
 
 
-async def test_nothing_to_say_is_said_to_nobody(bus: Bus, activity: RedisActivity) -> None:
+async def test_empty_updates_write_no_keys(bus: Bus, activity: RedisActivity) -> None:
     await activity.renew({}, lease_s=LEASE_S)
     await activity.renew({"w": frozenset()}, lease_s=LEASE_S)
     await activity.touch({})
@@ -81,7 +81,7 @@ async def test_each_connection_counts_once_and_for_its_own_workspace(activity: R
     assert await activity.uses(["a", "b", "c"]) == {"a": Use(2), "b": Use(2), "c": Use(0)}
 
 
-async def test_a_lease_runs_out_unless_it_is_renewed(bus: Bus, activity: RedisActivity) -> None:
+async def test_a_lease_expires_unless_it_is_renewed(bus: Bus, activity: RedisActivity) -> None:
     await activity.renew({"w": frozenset({"short", "long"})}, lease_s=0.3)
     await activity.renew({"w": frozenset({"long"})}, lease_s=LEASE_S)
     assert await connections_of(activity) == 2
@@ -97,7 +97,7 @@ async def test_a_lease_runs_out_unless_it_is_renewed(bus: Bus, activity: RedisAc
     assert use.idle_timer_s == pytest.approx(IDLE_S, abs=5)
 
 
-async def test_the_key_goes_with_the_last_lease(bus: Bus, activity: RedisActivity) -> None:
+async def test_the_key_expires_with_its_last_lease(bus: Bus, activity: RedisActivity) -> None:
     await activity.renew({"w": frozenset({"long"})}, lease_s=LEASE_S)
     await activity.renew({"w": frozenset({"short"})}, lease_s=0.1)
     left_ms, latest = await bus.ask(("PTTL", "ws_conn:w"), ("ZSCORE", "ws_conn:w", "long"))
@@ -113,7 +113,7 @@ async def test_the_key_goes_with_the_last_lease(bus: Bus, activity: RedisActivit
     await until(is_gone)
 
 
-async def test_the_lease_of_a_killed_holder_runs_out_and_leaves_the_others(redis_url: str, activity: RedisActivity) -> None:
+async def test_the_lease_of_a_killed_holder_expires_and_the_others_stay(redis_url: str, activity: RedisActivity) -> None:
     await activity.renew({"w": frozenset({"of the living"})}, lease_s=LEASE_S)
     holder = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", HOLDER, redis_url, "1.5"), stdout=asyncio.subprocess.PIPE
@@ -142,7 +142,7 @@ async def test_only_the_last_close_starts_the_idle_timer(activity: RedisActivity
     assert use.idle_timer_s == pytest.approx(IDLE_S, abs=5)
 
 
-async def test_of_many_that_close_at_once_exactly_the_last_starts_the_timer(bus: Bus, activity: RedisActivity) -> None:
+async def test_of_concurrent_closes_exactly_the_last_starts_the_timer(bus: Bus, activity: RedisActivity) -> None:
     for attempt in range(5):
         names = frozenset(str(number) for number in range(40))
         workspace_id = f"w{attempt}"
@@ -153,12 +153,12 @@ async def test_of_many_that_close_at_once_exactly_the_last_starts_the_timer(bus:
         assert use.idle_timer_s
 
 
-async def test_a_close_that_the_bus_has_forgotten_the_opening_of_starts_the_timer(activity: RedisActivity) -> None:
+async def test_closing_an_unknown_connection_starts_the_timer(activity: RedisActivity) -> None:
     await activity.release([ClosedConnection("w", "unheard of", IDLE_S)])
     assert (await use_of(activity)).idle_timer_s
 
 
-async def test_any_number_is_closed_at_once(activity: RedisActivity) -> None:
+async def test_many_connections_are_closed_at_once(activity: RedisActivity) -> None:
     ids = [f"w{number}" for number in range(2 * AT_ONCE + 1)]
     await activity.renew({one: frozenset({"1", "2"}) for one in ids}, lease_s=LEASE_S)
     await activity.release([ClosedConnection(one, "1", IDLE_S) for one in ids])
@@ -169,7 +169,7 @@ async def test_any_number_is_closed_at_once(activity: RedisActivity) -> None:
     assert [uses[one].idle_timer_s is not None for one in ids] == [at % 2 == 0 for at in range(len(ids))]
 
 
-async def test_each_touch_starts_the_timer_anew(activity: RedisActivity) -> None:
+async def test_each_touch_restarts_the_timer(activity: RedisActivity) -> None:
     await activity.touch({"a": 10.0, "b": 20.5})
     await activity.touch({"a": 100.0})
     uses = await activity.uses(["a", "b"])
@@ -178,7 +178,7 @@ async def test_each_touch_starts_the_timer_anew(activity: RedisActivity) -> None
     assert uses["a"].connections == 0
 
 
-async def test_the_timer_runs_out(activity: RedisActivity) -> None:
+async def test_the_timer_expires(activity: RedisActivity) -> None:
     await activity.touch({"w": 0.2, "at once": 0.0})
     assert (await use_of(activity)).idle_timer_s
 
@@ -188,7 +188,7 @@ async def test_the_timer_runs_out(activity: RedisActivity) -> None:
     await until(both_ran_out)
 
 
-async def test_any_number_is_asked_for_at_once_and_answered_in_order(activity: RedisActivity) -> None:
+async def test_many_workspaces_are_read_at_once_and_returned_in_order(activity: RedisActivity) -> None:
     ids = [f"w{number}" for number in range(2 * AT_ONCE + 1)]
     await activity.renew({ids[at]: frozenset(map(str, range(at % 3))) for at in range(len(ids))}, lease_s=LEASE_S)
     await activity.touch(dict.fromkeys(ids[::2], IDLE_S))
@@ -198,13 +198,13 @@ async def test_any_number_is_asked_for_at_once_and_answered_in_order(activity: R
     assert [uses[workspace_id].idle_timer_s is not None for workspace_id in ids] == [at % 2 == 0 for at in range(len(ids))]
 
 
-async def test_a_wrong_clock_of_whoever_asks_changes_nothing(activity: RedisActivity, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_clock_of_the_client_does_not_matter(activity: RedisActivity, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "time", lambda: 0.0)
     await activity.renew({"w": frozenset({"1"})}, lease_s=LEASE_S)
     assert await connections_of(activity) == 1
 
 
-async def test_memory_is_counted_from_the_first_question(bus: Bus, activity: RedisActivity) -> None:
+async def test_the_age_of_the_data_counts_from_the_first_read(bus: Bus, activity: RedisActivity) -> None:
     assert await activity.memory_s() == 0.0
 
     async def has_grown() -> bool:
@@ -215,7 +215,7 @@ async def test_memory_is_counted_from_the_first_question(bus: Bus, activity: Red
     assert await RedisActivity(bus).memory_s() > 0.05
 
 
-async def test_of_many_who_ask_first_only_one_begins_the_count(bus: Bus, activity: RedisActivity) -> None:
+async def test_concurrent_first_reads_start_one_count(bus: Bus, activity: RedisActivity) -> None:
     await asyncio.gather(*(activity.memory_s() for _ in range(20)))
     (since,) = await bus.ask(("GET", "torpor:memory"))
     await asyncio.gather(*(activity.memory_s() for _ in range(20)))
@@ -223,7 +223,7 @@ async def test_of_many_who_ask_first_only_one_begins_the_count(bus: Bus, activit
 
 
 @pytest.mark.parametrize("how", [("FLUSHALL",), ("SET", "torpor:memory", "nonsense"), ("DEL", "torpor:memory")])
-async def test_what_was_lost_is_noticed(bus: Bus, activity: RedisActivity, how: tuple[str, ...]) -> None:
+async def test_lost_data_resets_the_age(bus: Bus, activity: RedisActivity, how: tuple[str, ...]) -> None:
     await activity.memory_s()
 
     async def has_grown() -> bool:
@@ -235,7 +235,7 @@ async def test_what_was_lost_is_noticed(bus: Bus, activity: RedisActivity, how: 
     await until(has_grown)
 
 
-async def test_a_bus_that_threw_keys_out_for_want_of_memory_has_forgotten(own_bus: Bus) -> None:
+async def test_evicted_keys_reset_the_age(own_bus: Bus) -> None:
     activity = RedisActivity(own_bus)
     await own_bus.ask(("CONFIG", "SET", "maxmemory-policy", "volatile-lru"))
     await activity.memory_s()
@@ -253,7 +253,7 @@ async def test_a_bus_that_threw_keys_out_for_want_of_memory_has_forgotten(own_bu
     await until(has_grown)
 
 
-async def test_memory_is_counted_where_nobody_may_ask_about_the_server(redis_url: str, bus: Bus) -> None:
+async def test_the_age_is_counted_without_permission_for_info(redis_url: str, bus: Bus) -> None:
     await bus.ask(("ACL", "SETUSER", "humble", "on", "nopass", "~*", "+@all", "-info"))
     humble = await Bus.open(f"{redis_url}?username=humble&password=any")
     try:
@@ -268,7 +268,7 @@ async def test_memory_is_counted_where_nobody_may_ask_about_the_server(redis_url
         await bus.ask(("ACL", "DELUSER", "humble"))
 
 
-async def test_a_restart_keeps_leases_and_timers_but_begins_the_count_anew(own_valkey: EmbeddedValkey, own_bus: Bus) -> None:
+async def test_a_restart_keeps_leases_and_timers_and_resets_the_age(own_valkey: EmbeddedValkey, own_bus: Bus) -> None:
     activity = RedisActivity(own_bus)
     await activity.memory_s()
     await activity.renew({"w": frozenset({"1"})}, lease_s=LEASE_S)
@@ -288,7 +288,7 @@ async def test_a_restart_keeps_leases_and_timers_but_begins_the_count_anew(own_v
     assert use.idle_timer_s
 
 
-async def test_every_verb_says_at_once_that_the_bus_is_down_and_works_when_it_is_back(
+async def test_every_call_fails_at_once_while_the_bus_is_down_and_works_afterwards(
     own_valkey: EmbeddedValkey, own_bus: Bus
 ) -> None:
     activity = RedisActivity(own_bus)

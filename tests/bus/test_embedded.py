@@ -88,7 +88,7 @@ def can_have_a_namespace() -> bool:
     return subprocess.run(["unshare", "--user", "true"], check=False, capture_output=True).returncode == 0
 
 
-async def test_a_restart_finds_what_was_there(tmp_path: Path) -> None:
+async def test_a_restart_keeps_the_data(tmp_path: Path) -> None:
     valkey = EmbeddedValkey(tmp_path / "bus")
     url = await valkey.start()
     assert await valkey.start() == url
@@ -104,7 +104,7 @@ async def test_a_restart_finds_what_was_there(tmp_path: Path) -> None:
         assert await ask(again.url, "kept") == b"42"
 
 
-async def test_nobody_else_gets_in(tmp_path: Path) -> None:
+async def test_only_its_user_can_connect(tmp_path: Path) -> None:
     async with EmbeddedValkey(tmp_path / "bus") as valkey:
         assert stat.S_IMODE(valkey.socket.stat().st_mode) == 0o700
         assert stat.S_IMODE(valkey.socket.parent.stat().st_mode) == 0o700
@@ -113,12 +113,12 @@ async def test_nobody_else_gets_in(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or not can_have_a_namespace(), reason="only root goes by another name")
-async def test_it_is_not_root(tmp_path: Path) -> None:
+async def test_valkey_runs_without_capabilities(tmp_path: Path) -> None:
     async with EmbeddedValkey(tmp_path / "bus") as valkey:
         assert effective_capabilities(pid_of(valkey)) == 0
 
 
-async def test_it_dies_with_its_parent_and_the_next_one_finds_what_it_knew(tmp_path: Path) -> None:
+async def test_valkey_ends_with_its_parent_and_the_next_start_keeps_the_data(tmp_path: Path) -> None:
     owner, pid = await start_owner(tmp_path / "bus")
     assert is_running(pid)
     await kill_hard(owner)
@@ -127,7 +127,7 @@ async def test_it_dies_with_its_parent_and_the_next_one_finds_what_it_knew(tmp_p
         assert await ask(valkey.url, "kept") == b"42"
 
 
-async def test_a_predecessor_that_has_not_noticed_is_outlived(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_stopped_predecessor_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(embedded, "STOP_TIMEOUT_S", 0.3)
     owner, pid = await start_owner(tmp_path / "bus")
     os.kill(pid, signal.SIGSTOP)  # it does not react to SIGTERM
@@ -141,7 +141,7 @@ async def test_a_predecessor_that_has_not_noticed_is_outlived(tmp_path: Path, mo
         await bus.close()
 
 
-async def test_its_end_is_told_and_it_starts_again(tmp_path: Path) -> None:
+async def test_a_killed_valkey_can_be_started_again(tmp_path: Path) -> None:
     valkey = EmbeddedValkey(tmp_path / "bus")
     await valkey.start()
     first = pid_of(valkey)
@@ -152,7 +152,7 @@ async def test_its_end_is_told_and_it_starts_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["x" * 120, 'it\'s a "folder" with ü, %41, # and ?'])
-async def test_any_folder_will_do(tmp_path: Path, name: str) -> None:
+async def test_any_folder_name_works(tmp_path: Path, name: str) -> None:
     async with EmbeddedValkey(tmp_path / name / "bus") as valkey:
         assert len(os.fsencode(valkey.socket)) <= SOCKET_NAME_LIMIT_BYTES
         await tell(valkey.url, "kept", "42")
@@ -162,14 +162,14 @@ async def test_any_folder_will_do(tmp_path: Path, name: str) -> None:
     assert again.socket.parent.parent == again.data_dir or not again.socket.parent.exists()
 
 
-async def test_two_do_not_share_a_folder(tmp_path: Path) -> None:
+async def test_a_second_server_in_the_same_folder_is_refused(tmp_path: Path) -> None:
     async with EmbeddedValkey(tmp_path / "bus") as first:
         with pytest.raises(Hopeless, match=str(os.getpid())):
             await EmbeddedValkey(tmp_path / "bus").start()
         assert await ask(first.url, "kept") is None
 
 
-async def test_what_cannot_be_read_is_set_aside(tmp_path: Path) -> None:
+async def test_unreadable_data_is_moved_aside(tmp_path: Path) -> None:
     valkey = EmbeddedValkey(tmp_path / "bus")
     await tell(await valkey.start(), "kept", "42")
     await valkey.stop()
@@ -184,7 +184,7 @@ async def test_what_cannot_be_read_is_set_aside(tmp_path: Path) -> None:
         assert await ask(valkey.url, "kept") == b"43"
 
 
-async def test_half_a_last_command_is_no_trouble(tmp_path: Path) -> None:
+async def test_an_incomplete_last_command_is_ignored(tmp_path: Path) -> None:
     valkey = EmbeddedValkey(tmp_path / "bus")
     await tell(await valkey.start(), "kept", "42")
     await valkey.stop()
@@ -195,7 +195,7 @@ async def test_half_a_last_command_is_no_trouble(tmp_path: Path) -> None:
         assert await ask(valkey.url, "kept") == b"42"
 
 
-async def test_why_it_does_not_start_is_told_and_nothing_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_failed_start_gives_the_reason_and_keeps_the_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     valkey = EmbeddedValkey(tmp_path / "bus")
     await tell(await valkey.start(), "kept", "42")
     await valkey.stop()
@@ -208,7 +208,7 @@ async def test_why_it_does_not_start_is_told_and_nothing_is_lost(tmp_path: Path,
         assert await ask(valkey.url, "kept") == b"42"
 
 
-async def test_one_that_cannot_run_here_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_binary_that_cannot_run_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     foreign = tmp_path / "valkey-server"
     foreign.write_bytes(b"\x7fELF of another machine")
     foreign.chmod(0o755)
@@ -224,7 +224,7 @@ async def test_one_that_cannot_run_here_is_passed_over(tmp_path: Path, monkeypat
         await EmbeddedValkey(tmp_path / "bus").start()
 
 
-async def test_a_folder_that_somebody_else_could_have_prepared_is_not_trusted(tmp_path: Path) -> None:
+async def test_a_socket_folder_that_others_can_write_is_refused(tmp_path: Path) -> None:
     valkey = EmbeddedValkey(tmp_path / "bus")
     valkey.socket.parent.mkdir(parents=True)
     valkey.socket.parent.chmod(0o777)

@@ -61,7 +61,7 @@ async def test_messages_arrive_in_order_with_their_channel_and_every_byte(bus: B
     assert ear.gaps == 0
 
 
-async def test_only_what_matches_is_heard(bus: Bus) -> None:
+async def test_only_matching_channels_are_received(bus: Bus) -> None:
     async with listening_to(bus, "workspace:*") as some, listening_to(bus, "*") as everything:
         await until_listened(bus, 2)
         await RedisFeed(bus).publish([("owner:a", b"1"), ("workspace:b", b"2")])
@@ -69,7 +69,7 @@ async def test_only_what_matches_is_heard(bus: Bus) -> None:
         await until(lambda: some.heard == [("workspace:b", b"2")])
 
 
-async def test_nothing_is_published_in_nothing(own_valkey: EmbeddedValkey, own_bus: Bus) -> None:
+async def test_publishing_no_messages_needs_no_bus(own_valkey: EmbeddedValkey, own_bus: Bus) -> None:
     await own_valkey.stop()
     await RedisFeed(own_bus).publish([])
     async with asyncio.timeout(AT_ONCE_S):
@@ -85,9 +85,7 @@ async def test_a_large_message_arrives_whole(bus: Bus) -> None:
         await until(lambda: ear.heard == [("workspace:a", large)])
 
 
-async def test_a_listener_survives_the_bus_and_says_that_it_may_have_missed_something(
-    own_valkey: EmbeddedValkey, own_bus: Bus
-) -> None:
+async def test_a_listener_survives_a_restart_of_the_bus_and_reports_a_gap(own_valkey: EmbeddedValkey, own_bus: Bus) -> None:
     async with listening_to(own_bus, "workspace:*") as ear:
         await until_listened(own_bus)
         for times in (1, 2, 3):
@@ -99,7 +97,7 @@ async def test_a_listener_survives_the_bus_and_says_that_it_may_have_missed_some
             assert ear.heard[-1] == ("workspace:a", b"%d" % times)
 
 
-async def test_a_connection_that_somebody_cuts_is_made_anew(bus: Bus) -> None:
+async def test_a_killed_connection_is_opened_again(bus: Bus) -> None:
     async with listening_to(bus, "workspace:*") as ear:
         await until_listened(bus)
         await bus.ask(("CLIENT", "KILL", "TYPE", "pubsub"))
@@ -112,7 +110,7 @@ def lost(logs: list[EventDict]) -> int:
     return sum(entry["event"] == "bus_lost" for entry in logs)
 
 
-async def test_who_begins_while_the_bus_is_down_hears_of_the_gap(own_valkey: EmbeddedValkey, own_bus: Bus) -> None:
+async def test_a_listener_that_starts_while_the_bus_is_down_reports_a_gap(own_valkey: EmbeddedValkey, own_bus: Bus) -> None:
     await own_valkey.stop()
     with capture_logs() as logs:
         async with listening_to(own_bus, "workspace:*") as ear:
@@ -127,7 +125,7 @@ async def pings(bus: Bus) -> int:
     return int(said["cmdstat_ping"]["calls"])
 
 
-async def test_a_quiet_connection_is_asked_whether_it_lives_and_kept(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_quiet_connection_is_pinged_and_kept(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(redis_module, "SILENCE_S", 0.05)
     async with listening_to(bus, "workspace:*") as ear:
         await until_listened(bus)
@@ -143,7 +141,7 @@ async def test_a_quiet_connection_is_asked_whether_it_lives_and_kept(bus: Bus, m
         await until(lambda: ear.heard == [("workspace:a", b"1")])
 
 
-async def test_a_connection_whose_other_end_hangs_is_given_up(
+async def test_a_connection_to_a_hanging_bus_is_given_up(
     own_valkey: EmbeddedValkey, own_bus: Bus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(redis_module, "SILENCE_S", 0.1)

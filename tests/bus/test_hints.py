@@ -40,7 +40,7 @@ async def heard_by(hints: RedisHints) -> AsyncIterator[Heard]:
         await asyncio.gather(listening, return_exceptions=True)
 
 
-async def test_a_hint_reaches_everyone_who_listens(redis_url: str, bus: Bus) -> None:
+async def test_a_hint_reaches_every_listener(redis_url: str, bus: Bus) -> None:
     other = await Bus.open(redis_url)
     async with heard_by(RedisHints(bus)) as here, heard_by(RedisHints(other)) as there:
         await until_listened(bus, 2)
@@ -49,7 +49,7 @@ async def test_a_hint_reaches_everyone_who_listens(redis_url: str, bus: Bus) -> 
     await other.close()
 
 
-async def test_what_is_said_in_one_breath_is_one_message(bus: Bus) -> None:
+async def test_hints_of_one_loop_iteration_are_one_message(bus: Bus) -> None:
     hints = RedisHints(bus)
     async with heard_by(hints) as heard:
         await until_listened(bus)
@@ -59,7 +59,7 @@ async def test_what_is_said_in_one_breath_is_one_message(bus: Bus) -> None:
         await until(lambda: heard == [(A, B, C)])
 
 
-async def test_no_id_means_everything_and_so_do_too_many(bus: Bus) -> None:
+async def test_a_hint_without_ids_or_with_too_many_means_all_workspaces(bus: Bus) -> None:
     hints = RedisHints(bus)
     async with heard_by(hints) as heard:
         await until_listened(bus)
@@ -74,7 +74,7 @@ async def test_no_id_means_everything_and_so_do_too_many(bus: Bus) -> None:
         assert len(heard[2]) == MOST_IDS
 
 
-async def test_what_is_said_while_a_message_is_under_way_goes_with_the_next(bus: Bus) -> None:
+async def test_hints_during_a_send_go_with_the_next_message(bus: Bus) -> None:
     hints = RedisHints(bus)
     async with heard_by(hints) as heard:
         await until_listened(bus)
@@ -86,7 +86,7 @@ async def test_what_is_said_while_a_message_is_under_way_goes_with_the_next(bus:
         assert len(heard) < 20
 
 
-async def test_a_message_of_a_foreigner_does_no_harm(bus: Bus) -> None:
+async def test_invalid_messages_are_ignored(bus: Bus) -> None:
     async with heard_by(RedisHints(bus)) as heard:
         await until_listened(bus)
         said = (b"\xff\xfe  x\n", b"a", A.encode(), f"x {B} {B[:-1]}".encode())
@@ -94,7 +94,7 @@ async def test_a_message_of_a_foreigner_does_no_harm(bus: Bus) -> None:
         await until(lambda: heard == [(A,), (B,)])
 
 
-async def test_waking_neither_waits_nor_fails_while_the_bus_is_down(own_valkey: EmbeddedValkey, own_bus: Bus) -> None:
+async def test_a_hint_neither_waits_nor_fails_while_the_bus_is_down(own_valkey: EmbeddedValkey, own_bus: Bus) -> None:
     await own_valkey.stop()
     hints = RedisHints(own_bus)
     for number in range(5000):
@@ -108,7 +108,9 @@ async def test_waking_neither_waits_nor_fails_while_the_bus_is_down(own_valkey: 
         await until(lambda: (an_id(21),) in heard)
 
 
-async def test_a_listener_looks_at_everything_after_the_bus_was_killed(own_valkey: EmbeddedValkey, own_bus: Bus) -> None:
+async def test_a_listener_gets_a_hint_for_all_workspaces_after_a_restart_of_the_bus(
+    own_valkey: EmbeddedValkey, own_bus: Bus
+) -> None:
     hints = RedisHints(own_bus)
     async with heard_by(hints) as heard:
         await until_listened(own_bus)
@@ -121,7 +123,7 @@ async def test_a_listener_looks_at_everything_after_the_bus_was_killed(own_valke
         await until(lambda: heard[-1] == (an_id(21),))
 
 
-async def test_closing_lets_the_last_hint_out_and_later_ones_are_not_missed(redis_url: str, bus: Bus) -> None:
+async def test_closing_sends_the_last_hint_and_later_ones_are_dropped(redis_url: str, bus: Bus) -> None:
     leaving = await Bus.open(redis_url)
     async with heard_by(RedisHints(bus)) as heard:
         await until_listened(bus)

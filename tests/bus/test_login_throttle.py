@@ -49,37 +49,37 @@ async def admitted(throttle: Throttle, username: str, address: str, times: int) 
     return sum([await is_admitted(throttle, username, address) for _ in range(times)])
 
 
-async def test_one_name_from_one_address(throttle: Throttle) -> None:
+async def test_attempts_for_one_name_from_one_address_are_limited(throttle: Throttle) -> None:
     assert await admitted(throttle, "ada", "192.0.2.1", OF_ONE_NAME + 5) == OF_ONE_NAME
     assert await is_admitted(throttle, "ada", "192.0.2.2")
     assert await is_admitted(throttle, "bob", "192.0.2.1")
 
 
-async def test_many_names_from_one_address(throttle: Throttle) -> None:
+async def test_attempts_for_many_names_from_one_address_are_limited(throttle: Throttle) -> None:
     tried = [await is_admitted(throttle, f"user{number}", "192.0.2.1") for number in range(OF_ONE_ADDRESS + 5)]
     assert sum(tried) == OF_ONE_ADDRESS
     assert await is_admitted(throttle, "user0", "192.0.2.2")
 
 
-async def test_a_thousand_at_once_are_no_more_than_one_after_the_other(throttle: Throttle) -> None:
+async def test_a_thousand_concurrent_attempts_have_the_same_limit(throttle: Throttle) -> None:
     tried = await asyncio.gather(*(is_admitted(throttle, "ada", "192.0.2.1") for _ in range(1000)))
     assert sum(tried) == OF_ONE_NAME
 
 
-async def test_the_right_password_wipes_the_slate(throttle: Throttle) -> None:
+async def test_a_correct_password_resets_the_count(throttle: Throttle) -> None:
     for _ in range(2 * OF_ONE_ADDRESS):
         assert await is_admitted(throttle, "ada", "192.0.2.1")
         await throttle.forgive("ada", "192.0.2.1")
 
 
-async def test_who_succeeds_wipes_no_other_slate(throttle: Throttle) -> None:
+async def test_a_success_resets_no_other_count(throttle: Throttle) -> None:
     await admitted(throttle, "ada", "192.0.2.1", OF_ONE_NAME)
     assert await is_admitted(throttle, "bob", "192.0.2.1")
     await throttle.forgive("bob", "192.0.2.1")
     assert not await is_admitted(throttle, "ada", "192.0.2.1")
 
 
-async def test_who_has_one_address_has_its_whole_network(throttle: Throttle) -> None:
+async def test_an_ipv6_network_counts_as_one_address(throttle: Throttle) -> None:
     tried = [await is_admitted(throttle, "ada", f"2001:db8::{number:x}") for number in range(OF_ONE_NAME + 5)]
     assert sum(tried) == OF_ONE_NAME
     assert await is_admitted(throttle, "ada", "2001:db8:0:1::1")
@@ -87,11 +87,11 @@ async def test_who_has_one_address_has_its_whole_network(throttle: Throttle) -> 
     assert not await is_admitted(throttle, "ada", "192.0.2.1")
 
 
-async def test_an_address_nobody_knows_is_one_as_well(throttle: Throttle) -> None:
+async def test_an_unknown_address_counts_as_one_address(throttle: Throttle) -> None:
     assert await admitted(throttle, "ada", "", OF_ONE_NAME + 1) == OF_ONE_NAME
 
 
-async def test_a_window_ends(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_window_expires(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(throttle_module, "WINDOW_S", 1)
     bus = await Bus.open(redis_url)
     throttle = Throttle(bus)
@@ -103,7 +103,7 @@ async def test_a_window_ends(redis_url: str, monkeypatch: pytest.MonkeyPatch) ->
     await bus.close()
 
 
-async def test_a_window_ends_without_the_bus(clock: Clock) -> None:
+async def test_a_window_expires_without_the_bus(clock: Clock) -> None:
     bus = await Bus.open("unix:///nowhere/bus.sock")
     throttle = Throttle(bus, clock=clock)
     assert await admitted(throttle, "ada", "192.0.2.1", OF_ONE_NAME + 1) == OF_ONE_NAME
@@ -121,21 +121,21 @@ async def test_two_processes_count_together(redis_url: str) -> None:
         await bus.close()
 
 
-async def test_the_bus_is_told_no_names(bus: Bus) -> None:
+async def test_keys_contain_no_names_or_addresses(bus: Bus) -> None:
     await Throttle(bus).admit("a password in the wrong field", "192.0.2.1")
     (keys,) = await bus.ask(("KEYS", "*"))
     assert keys
     assert not any(b"password" in key or b"192" in key for key in keys)
 
 
-async def test_the_memory_of_one_process_has_an_end(clock: Clock) -> None:
+async def test_the_local_counts_are_limited(clock: Clock) -> None:
     counts = throttle_module._LocalThrottle(clock)
     for number in range(REMEMBERED + 10):
         counts.admit({f"key{number}": 1})
     assert len(counts.counts) == REMEMBERED
 
 
-async def test_only_the_first_that_a_limit_sends_away_is_news(throttle: Throttle) -> None:
+async def test_only_the_first_refusal_of_a_limit_is_reported_as_new(throttle: Throttle) -> None:
     await admitted(throttle, "ada", "192.0.2.1", OF_ONE_NAME)
     news = []
     for _ in range(3):

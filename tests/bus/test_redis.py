@@ -31,7 +31,7 @@ def free_port() -> Iterator[int]:
         yield taken.getsockname()[1]
 
 
-async def test_it_is_reachable_and_answers_in_order(bus: Bus) -> None:
+async def test_redis_is_reachable_and_answers_in_order(bus: Bus) -> None:
     assert await bus.reachable()
     assert await bus.ask(("SET", "key", "1"), ("INCR", "key"), ("GET", "key")) == [True, 2, b"2"]
 
@@ -70,7 +70,7 @@ async def test_a_wrong_login_is_refused_without_repeating_it(redis_url: str, bus
         await bus.ask(("ACL", "DELUSER", "guarded"))
 
 
-async def test_who_may_not_ask_about_the_server_may_still_use_it(redis_url: str, bus: Bus) -> None:
+async def test_a_user_without_permission_for_info_can_use_the_bus(redis_url: str, bus: Bus) -> None:
     await bus.ask(("ACL", "SETUSER", "humble", "on", "nopass", "~*", "+@all", "-info"))
     try:
         humble = await Bus.open(f"{redis_url}?username=humble&password=any")
@@ -80,7 +80,7 @@ async def test_who_may_not_ask_about_the_server_may_still_use_it(redis_url: str,
         await bus.ask(("ACL", "DELUSER", "humble"))
 
 
-async def test_a_database_that_is_not_there_is_refused(redis_url: str) -> None:
+async def test_a_missing_database_index_is_refused(redis_url: str) -> None:
     with pytest.raises(Refused, match="DB index"):
         await Bus.open(f"{redis_url}?db=4711")
 
@@ -91,7 +91,7 @@ async def test_options_of_the_address_do_not_change_what_we_rely_on(redis_url: s
     await bus.close()
 
 
-async def test_one_that_is_down_is_no_reason_not_to_begin(free_port: int) -> None:
+async def test_an_unreachable_redis_does_not_prevent_the_start(free_port: int) -> None:
     bus = await Bus.open(f"redis://:{SECRET}@127.0.0.1:{free_port}/0")
     assert not await bus.reachable()
     with pytest.raises(Unavailable) as out:
@@ -100,20 +100,20 @@ async def test_one_that_is_down_is_no_reason_not_to_begin(free_port: int) -> Non
     await bus.close()
 
 
-async def test_what_the_server_refuses_is_unavailable(bus: Bus) -> None:
+async def test_an_error_of_the_server_is_unavailable(bus: Bus) -> None:
     with pytest.raises(Unavailable, match="WRONGTYPE"):
         await bus.ask(("SET", "key", "1"), ("ZADD", "key", "1", "x"))
     assert await bus.reachable()
 
 
-async def test_a_restart_is_not_even_noticed(own_valkey: EmbeddedValkey, own_bus: Bus) -> None:
+async def test_a_restart_causes_no_errors(own_valkey: EmbeddedValkey, own_bus: Bus) -> None:
     await asyncio.gather(*(own_bus.ask(("PING",)) for _ in range(30)))  # every connection of the pool has been used
     await own_valkey.stop()
     await own_valkey.start()
     await asyncio.gather(*(own_bus.ask(("PING",)) for _ in range(30)))
 
 
-async def test_one_that_hangs_is_given_up_and_used_again_when_it_goes_on(
+async def test_a_hanging_redis_times_out_and_is_used_again_afterwards(
     own_valkey: EmbeddedValkey, own_bus: Bus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(redis_module, "COMMAND_TIMEOUT_S", 0.3)
@@ -128,7 +128,7 @@ async def test_one_that_hangs_is_given_up_and_used_again_when_it_goes_on(
     assert await own_bus.reachable()
 
 
-async def test_whoever_is_cancelled_leaves_no_answer_to_somebody_else(bus: Bus) -> None:
+async def test_a_cancelled_call_leaves_no_reply_for_the_next(bus: Bus) -> None:
     await bus.ask(("SET", "key", "mine"))
     for _ in range(20):
         asking = asyncio.create_task(bus.ask(*[("ECHO", "theirs")] * 1000))
@@ -138,7 +138,7 @@ async def test_whoever_is_cancelled_leaves_no_answer_to_somebody_else(bus: Bus) 
         assert await bus.ask(("GET", "key")) == [b"mine"]
 
 
-async def test_more_who_ask_than_connections_all_get_their_answer(redis_url: str) -> None:
+async def test_more_calls_than_connections_are_all_answered(redis_url: str) -> None:
     bus = await Bus.open(redis_url, connections=2)
     answers = await asyncio.gather(*(bus.ask(("ECHO", str(number))) for number in range(200)))
     assert answers == [[str(number).encode()] for number in range(200)]
@@ -153,7 +153,7 @@ async def test_more_who_ask_than_connections_all_get_their_answer(redis_url: str
         ({"maxmemory": "0", "maxmemory-policy": "allkeys-lru"}, False),
     ],
 )
-async def test_one_that_may_throw_keys_out_is_warned_of(
+async def test_a_redis_that_may_evict_keys_is_logged(
     own_bus: Bus, own_valkey: EmbeddedValkey, settings: dict[str, str], is_warned: bool
 ) -> None:
     for name, value in settings.items():

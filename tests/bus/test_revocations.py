@@ -40,7 +40,7 @@ async def listening(revocations: Revocations) -> AsyncIterator[Ear]:
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_another_process_hears_it(bus: Bus) -> None:
+async def test_another_process_receives_a_revocation(bus: Bus) -> None:
     async with listening(Revocations(bus)) as ear:
         await until_listened(bus)
         await Revocations(bus).revoked(ONE, OTHER)
@@ -49,7 +49,7 @@ async def test_another_process_hears_it(bus: Bus) -> None:
     assert ear.heard == [Revocation(frozenset({ONE, OTHER})), Revocation(user_id=ONE)]
 
 
-async def test_the_same_process_hears_it_even_while_the_bus_is_out(own_valkey: EmbeddedValkey, own_bus: Bus) -> None:
+async def test_the_same_process_receives_a_revocation_while_the_bus_is_down(own_valkey: EmbeddedValkey, own_bus: Bus) -> None:
     revocations = Revocations(own_bus)
     async with listening(revocations) as ear:
         await until_listened(own_bus)
@@ -65,7 +65,7 @@ async def test_the_same_process_hears_it_even_while_the_bus_is_out(own_valkey: E
     assert len(ear.heard) == 1
 
 
-async def test_who_may_have_missed_something_is_told_so(own_valkey: EmbeddedValkey, own_bus: Bus) -> None:
+async def test_a_listener_learns_of_a_gap(own_valkey: EmbeddedValkey, own_bus: Bus) -> None:
     async with listening(Revocations(own_bus)) as ear:
         await until_listened(own_bus)
         await kill_and_start_again(own_valkey)
@@ -74,7 +74,7 @@ async def test_who_may_have_missed_something_is_told_so(own_valkey: EmbeddedValk
         await until(lambda: ear.heard == [Revocation(frozenset({ONE}))])
 
 
-async def test_nothing_revoked_is_nothing_said(bus: Bus) -> None:
+async def test_an_empty_revocation_is_not_sent(bus: Bus) -> None:
     async with listening(Revocations(bus)) as ear:
         await until_listened(bus)
         await Revocations(bus).revoked()
@@ -98,11 +98,11 @@ NOT_OURS = [
 
 
 @pytest.mark.parametrize("message", NOT_OURS)
-def test_what_is_not_ours_means_nothing(message: bytes) -> None:
+def test_an_invalid_message_is_ignored(message: bytes) -> None:
     assert from_message(message) is None
 
 
-async def test_what_is_not_ours_does_not_end_the_listening(bus: Bus) -> None:
+async def test_invalid_messages_do_not_end_the_listener(bus: Bus) -> None:
     async with listening(Revocations(bus)) as ear:
         await until_listened(bus)
         await bus.ask(*(("PUBLISH", CHANNEL, message) for message in NOT_OURS))
@@ -111,7 +111,7 @@ async def test_what_is_not_ours_does_not_end_the_listening(bus: Bus) -> None:
 
 
 @pytest.mark.parametrize("revoked", [Revocation(frozenset({ONE, OTHER})), Revocation(user_id=ONE), Revocation()])
-def test_a_message_says_what_was_meant(revoked: Revocation) -> None:
+def test_a_revocation_survives_encoding(revoked: Revocation) -> None:
     assert from_message(to_message(revoked)) == revoked
 
 
@@ -124,5 +124,5 @@ def test_a_message_says_what_was_meant(revoked: Revocation) -> None:
         (Revocation(), False),
     ],
 )
-def test_whom_it_concerns(revoked: Revocation, concerns: bool) -> None:
+def test_a_revocation_concerns_its_credentials_or_its_user(revoked: Revocation, concerns: bool) -> None:
     assert revoked.concerns(credential_id=ONE, user_id=OTHER) is concerns

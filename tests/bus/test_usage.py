@@ -35,7 +35,7 @@ async def test_a_series_has_a_maximum_length_and_expires(series: RedisUsageSerie
     assert 0 < left_s <= USAGE_S
 
 
-async def test_more_workspaces_than_one_script_takes(series: RedisUsageSeries) -> None:
+async def test_more_workspaces_than_fit_in_one_script_are_stored(series: RedisUsageSeries) -> None:
     await series.append({})
     await series.append({f"w{number}": Usage(number, number) for number in range(AT_ONCE + 1)})
     assert [one.usage.memory_bytes for one in await series.samples(f"w{AT_ONCE}")] == [AT_ONCE]

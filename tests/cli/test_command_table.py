@@ -22,7 +22,7 @@ LOOK = f"GET /workspaces/{workspace()['id']}"
 EVENTS = f"{LOOK}/events"
 
 
-def test_create_sends_what_was_said(torpor: Torpor, api: ScriptedApi) -> None:
+def test_create_sends_the_given_options(torpor: Torpor, api: ScriptedApi) -> None:
     api.answer("POST /workspaces", workspace(phase="PENDING"), status=201)
     ended = torpor("create", "demo", "--template", "command", "--json", "--", "python", "--json", "-m", "x")
     assert ended.code == 0
@@ -31,14 +31,14 @@ def test_create_sends_what_was_said(torpor: Torpor, api: ScriptedApi) -> None:
     assert api.asked[0].token == TOKEN
 
 
-def test_create_leaves_out_what_was_not_said(torpor: Torpor, api: ScriptedApi) -> None:
+def test_create_sends_only_the_given_options(torpor: Torpor, api: ScriptedApi) -> None:
     api.answer("POST /workspaces", workspace(phase="PENDING"), status=201)
     assert torpor("create", "demo").text.startswith("demo: Pending; requested state: Running (")
     assert api.asked[0].body == {"name": "demo"}
 
 
 @pytest.mark.parametrize(("verb", "wish"), [("start", "RUNNING"), ("stop", "STANDBY"), ("archive", "ARCHIVED")])
-def test_a_wish_is_a_patch(torpor: Torpor, api: ScriptedApi, verb: str, wish: str) -> None:
+def test_a_requested_state_is_sent_as_a_patch(torpor: Torpor, api: ScriptedApi, verb: str, wish: str) -> None:
     api.answer("PATCH /workspaces/demo", workspace(desired_state=wish))
     assert torpor(verb, "demo").code == 0
     assert api.asked[0].body == {"desired_state": wish}
@@ -77,7 +77,7 @@ def test_the_list_follows_every_page(torpor: Torpor, api: ScriptedApi) -> None:
     ]
 
 
-def test_what_is_piped_is_neither_cut_nor_coloured(torpor: Torpor, api: ScriptedApi) -> None:
+def test_piped_output_is_neither_cut_nor_coloured(torpor: Torpor, api: ScriptedApi) -> None:
     api.answer("GET /workspaces", {"items": [workspace(url="http://" + "x" * 300)], "next_cursor": None})
     ended = torpor("list")
     assert len(ended.text.splitlines()) == 2
@@ -94,7 +94,9 @@ def test_what_is_piped_is_neither_cut_nor_coloured(torpor: Torpor, api: Scripted
         ("archives", "/archives", {"items": []}, "no archives"),
     ],
 )
-def test_looking(torpor: Torpor, api: ScriptedApi, command: str, path: str, answer: object, part: str) -> None:
+def test_show_explain_history_and_archives_print_text_and_json(
+    torpor: Torpor, api: ScriptedApi, command: str, path: str, answer: object, part: str
+) -> None:
     api.answer(f"GET /workspaces/demo{path}", answer)
     assert part in torpor(command, "demo").text
     assert torpor(command, "demo", "--json").json == answer
@@ -109,7 +111,7 @@ def test_templates(torpor: Torpor, api: ScriptedApi) -> None:
     assert torpor("templates", "--json").json == {"items": items}
 
 
-def test_logs_are_escaped_and_raw_ones_passed_on_as_they_are(torpor: Torpor, api: ScriptedApi) -> None:
+def test_logs_are_escaped_unless_raw_is_given(torpor: Torpor, api: ScriptedApi) -> None:
     written = b"one\n\xfftwo \x1b]0;owned\x07 \xc2\x9b2J"
     api.answer("GET /workspaces/demo/logs", ScriptedResponse(200, written, "text/plain"))
     assert torpor("logs", "demo", "--tail", "7").out == rb"one" b"\n" rb"\xfftwo \x1b]0;owned\x07 \x9b2J"
@@ -123,7 +125,7 @@ def test_logs_are_escaped_and_raw_ones_passed_on_as_they_are(torpor: Torpor, api
 HOSTILE = "\x1b[2J\x9b31m\x07\u202e"
 
 
-def test_what_others_wrote_does_not_control_the_terminal(torpor: Torpor, api: ScriptedApi) -> None:
+def test_text_of_others_does_not_control_the_terminal(torpor: Torpor, api: ScriptedApi) -> None:
     """Texts of others are escaped in results and errors, and do not look like our own lines."""
     lease = {"id": "1", "reason": f"{HOSTILE}\nroot", "created_by": "eve", "created_at": AT, "expires_at": AT}
     api.answer("GET /workspaces/demo/leases", {"items": [lease]})
@@ -191,9 +193,7 @@ def test_without_a_display_open_only_prints(
     assert not opened.exists()
 
 
-def test_a_creation_whose_answer_was_lost_is_asked_for_again_with_its_key(
-    torpor: Torpor, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_creation_without_a_response_is_repeated_with_its_key(torpor: Torpor, monkeypatch: pytest.MonkeyPatch) -> None:
     body = json.dumps(workspace(phase="PENDING")).encode()
     answers = [b"", b"HTTP/1.1 201 Created\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)]
     asked: list[bytes] = []
@@ -220,7 +220,7 @@ def test_a_creation_whose_answer_was_lost_is_asked_for_again_with_its_key(
     assert len(set(keys)) == 1
 
 
-def test_a_name_cannot_lead_elsewhere(torpor: Torpor, api: ScriptedApi) -> None:
+def test_a_name_cannot_change_the_request_path(torpor: Torpor, api: ScriptedApi) -> None:
     api.refuse("GET /workspaces/..%2Fme%3Fx", 404, "not_found", "there is no workspace '../me?x'")
     assert torpor("show", "../me?x").code == 1
     assert api.asked[0].target == "/workspaces/..%2Fme%3Fx"
@@ -232,7 +232,7 @@ def test_a_name_cannot_lead_elsewhere(torpor: Torpor, api: ScriptedApi) -> None:
 # ── refusals ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_refusal_is_one_line_with_what_to_do(torpor: Torpor, api: ScriptedApi) -> None:
+def test_a_refusal_is_one_line_with_a_hint(torpor: Torpor, api: ScriptedApi) -> None:
     problem = api.refuse("GET /workspaces/demo", 404, "not_found", "there is no workspace 'demo'")
     ended = torpor("show", "demo")
     assert (ended.code, ended.text) == (1, "")
@@ -253,14 +253,12 @@ def test_a_refusal_is_one_line_with_what_to_do(torpor: Torpor, api: ScriptedApi)
         ("latch", "torpor doctor"),
     ],
 )
-def test_what_is_not_found_is_listed_by_the_command_that_the_hint_names(
-    torpor: Torpor, api: ScriptedApi, kind: str, hint: str
-) -> None:
+def test_not_found_hints_at_the_command_that_lists_the_items(torpor: Torpor, api: ScriptedApi, kind: str, hint: str) -> None:
     api.refuse("GET /workspaces/demo", 404, "not_found", "there is none", kind=kind)
     assert f"`{hint}`" in torpor("show", "demo").said
 
 
-def test_a_lost_home_asks_which_way(torpor: Torpor, api: ScriptedApi) -> None:
+def test_recovering_a_lost_home_lists_the_options(torpor: Torpor, api: ScriptedApi) -> None:
     api.refuse("POST /workspaces/demo/recover", 409, "say_which_way", "the home is lost", archive_keys=["k1", "k2"])
     ended = torpor("recover", "demo")
     assert ended.code == 1
@@ -269,7 +267,7 @@ def test_a_lost_home_asks_which_way(torpor: Torpor, api: ScriptedApi) -> None:
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 409, 422, 429, 500, 503])
-def test_every_refusal_ends_with_one(torpor: Torpor, api: ScriptedApi, status: int) -> None:
+def test_every_refusal_exits_with_1(torpor: Torpor, api: ScriptedApi, status: int) -> None:
     api.refuse("GET /workspaces", status, "some_code", "no")
     ended = torpor("list")
     assert ended.code == 1
@@ -281,7 +279,7 @@ def test_every_refusal_ends_with_one(torpor: Torpor, api: ScriptedApi, status: i
     "answer",
     [ScriptedResponse(200, b"<html>", "text/html"), ScriptedResponse(502, b"<html>", "text/html"), ScriptedResponse(200, [])],
 )
-def test_an_answer_that_is_none(torpor: Torpor, api: ScriptedApi, answer: ScriptedResponse) -> None:
+def test_an_invalid_response_is_reported(torpor: Torpor, api: ScriptedApi, answer: ScriptedResponse) -> None:
     api.answer("GET /workspaces/demo", answer)
     ended = torpor("show", "demo", "--json")
     assert ended.code == 1
@@ -292,7 +290,7 @@ def test_an_answer_that_is_none(torpor: Torpor, api: ScriptedApi, answer: Script
 # ── waiting ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_waiting_that_somebody_overtakes(torpor: Torpor, api: ScriptedApi) -> None:
+def test_waiting_ends_when_the_requested_state_changes(torpor: Torpor, api: ScriptedApi) -> None:
     api.answer("PATCH /workspaces/demo", workspace(phase="STANDBY"))
     api.answer(EVENTS, stream(event(1, phase="STANDBY", desired_state="ARCHIVED", wish_version=4), stays_open=True))
     ended = torpor("start", "demo", "--wait")
@@ -300,7 +298,7 @@ def test_waiting_that_somebody_overtakes(torpor: Torpor, api: ScriptedApi) -> No
     assert "the requested state of demo changed to Archived while this command waited for Running" in ended.said
 
 
-def test_waiting_that_takes_too_long(torpor: Torpor, api: ScriptedApi) -> None:
+def test_waiting_ends_after_the_timeout(torpor: Torpor, api: ScriptedApi) -> None:
     api.answer("PATCH /workspaces/demo", workspace(phase="STANDBY"))
     api.answer(EVENTS, stream(event(1, phase="STANDBY", operation="STARTING"), stays_open=True))
     ended = torpor("start", "demo", "--wait", "--timeout", "0.3")
@@ -309,7 +307,7 @@ def test_waiting_that_takes_too_long(torpor: Torpor, api: ScriptedApi) -> None:
     assert [asked.method for asked in api.asked] == ["PATCH", "GET"], "one stream and no polling"
 
 
-def test_waiting_in_an_outage_names_it_while_it_waits_and_when_it_gives_up(torpor: Torpor, api: ScriptedApi) -> None:
+def test_an_outage_is_shown_while_waiting_and_at_the_timeout(torpor: Torpor, api: ScriptedApi) -> None:
     out = {"policy.healthy": condition("True", "ArchiveStoreOut", "the archive store cannot be reached: no route")}
     api.answer("PATCH /workspaces/demo", workspace(phase="ARCHIVED"))
     api.answer(EVENTS, stream(event(1, phase="ARCHIVED", operation="RESTORING", conditions=out), stays_open=True))
@@ -320,7 +318,7 @@ def test_waiting_in_an_outage_names_it_while_it_waits_and_when_it_gives_up(torpo
     assert f"demo was not running after 0.3 s; its status is {status}" in ended.said
 
 
-def test_waiting_until_it_is_gone(torpor: Torpor, api: ScriptedApi) -> None:
+def test_waiting_for_a_deletion_ends_when_the_workspace_is_not_found(torpor: Torpor, api: ScriptedApi) -> None:
     api.answer("DELETE /workspaces/demo", workspace(desired_state="DELETED", wish_version=4), status=202)
     api.refuse(EVENTS, 404, "not_found", "gone")
     ended = torpor("delete", "demo", "--purge", "--wait")
@@ -333,7 +331,7 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("short_pauses")
-def test_waiting_over_a_lost_connection(torpor: Torpor, api: ScriptedApi) -> None:
+def test_waiting_continues_after_a_lost_connection(torpor: Torpor, api: ScriptedApi) -> None:
     """After the gap the workspace is read once, then the events continue where they were."""
     starting = {"phase": "STANDBY", "operation": "STARTING"}
     api.answer("PATCH /workspaces/demo", workspace(phase="STANDBY"))
@@ -347,7 +345,7 @@ def test_waiting_over_a_lost_connection(torpor: Torpor, api: ScriptedApi) -> Non
 
 
 @pytest.mark.usefixtures("short_pauses")
-def test_a_state_that_was_reached_in_the_gap_is_found_by_the_read(torpor: Torpor, api: ScriptedApi) -> None:
+def test_a_state_reached_during_a_disconnect_is_found_by_a_read(torpor: Torpor, api: ScriptedApi) -> None:
     api.answer("PATCH /workspaces/demo", workspace(phase="STANDBY"))
     api.answer(EVENTS, ScriptedResponse(502, b"Bad Gateway", "text/plain"))
     api.answer(LOOK, workspace())
@@ -382,7 +380,7 @@ def test_a_server_that_does_not_come_back_ends_the_wait_without_a_timeout(
 
 
 @pytest.mark.usefixtures("short_pauses")
-def test_a_server_that_restarts_after_a_quiet_time_is_given_its_time(api: ScriptedApi) -> None:
+def test_a_server_that_restarts_after_a_quiet_time_does_not_end_the_wait(api: ScriptedApi) -> None:
     """Only heartbeats come for five minutes, then the connection is lost: the wait does not end at the first failed read."""
     api.answer(EVENTS, stream(event(7, "heartbeat")))
     unavailable = {"code": "unavailable", "detail": "the database cannot be reached", "status": 503}
@@ -398,7 +396,7 @@ def test_a_server_that_restarts_after_a_quiet_time_is_given_its_time(api: Script
     assert reached["phase"] == "RUNNING"
 
 
-def test_exec_where_nothing_runs(torpor: Torpor, api: ScriptedApi) -> None:
+def test_exec_in_a_stopped_workspace_is_refused_with_a_hint(torpor: Torpor, api: ScriptedApi) -> None:
     api.refuse("GET /workspaces/demo/exec", 409, "not_running", "demo is not running")
     ended = torpor("exec", "demo", "--no-wake", "--no-stdin", "--", "true")
     assert (ended.code, ended.said) == (1, "torpor: demo is not running (`torpor start demo --wait` starts it)\n")
@@ -407,7 +405,7 @@ def test_exec_where_nothing_runs(torpor: Torpor, api: ScriptedApi) -> None:
 # ── which Torpor ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_without_credentials_it_says_where_it_looked(torpor: Torpor, data: Path) -> None:
+def test_missing_credentials_are_reported_with_the_folder(torpor: Torpor, data: Path) -> None:
     (data / "credentials.json").unlink()
     ended = torpor("list", "--json")
     assert ended.code == 6
@@ -427,7 +425,9 @@ def test_broken_credentials(torpor: Torpor, data: Path, content: str) -> None:
     assert "credentials.json does not contain" in ended.said
 
 
-def test_the_environment_counts_more(torpor: Torpor, api: ScriptedApi, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_gives_url_and_token(
+    torpor: Torpor, api: ScriptedApi, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     api.answer("GET /workspaces", {"items": [], "next_cursor": None})
     (data / "credentials.json").unlink()
     monkeypatch.setenv("TORPOR_URL", api.url + "/")
@@ -451,12 +451,12 @@ def test_a_wrong_setting_in_the_environment_is_refused_too(torpor: Torpor, monke
 
 
 @pytest.mark.parametrize("url", ["localhost:8080", "ftp://x", "http://", "http://x:port"])
-def test_an_address_that_is_none(torpor: Torpor, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_url_is_refused(torpor: Torpor, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORPOR_URL", url)
     assert torpor("list").code == 2
 
 
-def test_unreachable(torpor: Torpor, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_server_is_reported(torpor: Torpor, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORPOR_URL", "http://127.0.0.1:1")
     ended = torpor("list", "--json")
     assert ended.code == 6
@@ -488,7 +488,7 @@ def test_wrong_usage_is_one_line_too(torpor: Torpor, argv: list[str]) -> None:
     assert ended.said.count("\n") == 1
 
 
-def test_no_words_are_a_question(torpor: Torpor) -> None:
+def test_without_arguments_the_help_is_shown(torpor: Torpor) -> None:
     ended = torpor()
     assert ended.code == 0
     assert "undelete" in ended.text
@@ -527,13 +527,13 @@ def test_down_without_up(torpor: Torpor, data: Path) -> None:
     assert "is not running in" in ended.said
 
 
-def test_which_json_is_meant() -> None:
+def test_json_before_the_separator_is_an_option() -> None:
     assert wants_json(["list", "--json"])
     assert not wants_json(["exec", "demo", "--", "x", "--json"])
     assert not wants_json(["list"])
 
 
-def test_nothing_is_told_as_a_traceback(torpor: Torpor, api: ScriptedApi) -> None:
+def test_an_unexpected_error_is_one_line_without_traceback(torpor: Torpor, api: ScriptedApi) -> None:
     api.answer("GET /workspaces/demo", {"created_at": AT})
     ended = torpor("show", "demo")
     assert ended.code == 1

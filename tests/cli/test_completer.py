@@ -29,7 +29,7 @@ def offered(torpor: Torpor, *words: str) -> list[str]:
     return [line.partition("\t")[0] for line in ended.text.splitlines()]
 
 
-def test_commands_are_offered_with_what_they_do(torpor: Torpor) -> None:
+def test_commands_are_offered_with_their_descriptions(torpor: Torpor) -> None:
     assert sorted(offered(torpor, "")) == sorted(COMMANDS)
     assert offered(torpor, "arch") == ["archive", "archives"]
     assert torpor("__complete", "und").text == "undelete\tRestore a deleted workspace, as archived.\n"
@@ -37,7 +37,7 @@ def test_commands_are_offered_with_what_they_do(torpor: Torpor) -> None:
     assert offered(torpor, "nosuch", "") == offered(torpor, "")
 
 
-def test_names_of_workspaces_are_asked_for(torpor: Torpor, names: ScriptedApi) -> None:
+def test_names_of_workspaces_are_offered(torpor: Torpor, names: ScriptedApi) -> None:
     assert torpor("__complete", "show", "de").text == "demo\tRunning\ndesk\tStopped\n"
     assert offered(torpor, "show", "") == ["demo", "desk", "other"]
     assert offered(torpor, "show", "--json", "o") == ["other"]
@@ -46,7 +46,7 @@ def test_names_of_workspaces_are_asked_for(torpor: Torpor, names: ScriptedApi) -
     assert {asked.token for asked in names.asked} == {TOKEN}
 
 
-def test_nobody_is_offered_a_second_name_or_a_name_for_something_new(torpor: Torpor, names: ScriptedApi) -> None:
+def test_no_names_are_offered_for_new_workspaces_or_after_the_first_name(torpor: Torpor, names: ScriptedApi) -> None:
     assert offered(torpor, "show", "demo", "") == []
     assert offered(torpor, "create", "") == []
     assert offered(torpor, "exec", "demo", "--", "d") == []
@@ -66,7 +66,7 @@ def test_options_and_their_values_are_offered(torpor: Torpor) -> None:
     assert offered(torpor, "exec", "demo", "--", "--js") == []
 
 
-def test_whatever_goes_wrong_nothing_is_said(torpor: Torpor, api: ScriptedApi, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_give_no_completions(torpor: Torpor, api: ScriptedApi, monkeypatch: pytest.MonkeyPatch) -> None:
     assert offered(torpor, "show", "") == []
     api.answer("GET /workspaces", ScriptedResponse(200, b"<html>", "text/html"))
     assert offered(torpor, "show", "") == []
@@ -77,7 +77,7 @@ def test_whatever_goes_wrong_nothing_is_said(torpor: Torpor, api: ScriptedApi, m
     assert offered(torpor) == offered(torpor, "")
 
 
-def test_what_a_shell_could_take_for_something_to_do_is_not_offered(torpor: Torpor, api: ScriptedApi) -> None:
+def test_names_with_shell_syntax_are_not_offered(torpor: Torpor, api: ScriptedApi) -> None:
     evil = [workspace(name=name) for name in ("$(reboot)", "a b", "`x`", "--x;y", "a\nb", "'", "fine")]
     api.answer("GET /workspaces", {"items": evil, "next_cursor": None})
     assert offered(torpor, "show", "") == ["fine"]

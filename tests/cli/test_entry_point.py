@@ -26,14 +26,14 @@ MARK = "TORPOR_TEST_MARK"
         ([], False),
     ],
 )
-def test_only_a_sort_on_this_machine_wants_workers(words: list[str], wanted: bool) -> None:
+def test_only_a_local_sort_starts_the_fork_server(words: list[str], wanted: bool) -> None:
     assert wants_workers(words) is wanted
 
 
 @pytest.mark.parametrize(
     "words", [["--no-such-option"], ["in", "--output", "out", "--format", "csv"], ["in", "--output", "out"]]
 )
-def test_who_was_begun_in_vain_is_gone_with_the_command(tmp_path: Path, words: list[str]) -> None:
+def test_a_failed_command_leaves_no_process(tmp_path: Path, words: list[str]) -> None:
     mark = secrets.token_hex(8)
     done = subprocess.run(
         [sys.executable, "-m", "torpor", "sort", "run", *words],

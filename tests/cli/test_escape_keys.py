@@ -24,14 +24,14 @@ def passed(*chunks: bytes) -> tuple[bytes, bool]:
         ([b"\x03\xff\x00~"], (b"\x03\xff\x00~", False)),
     ],
 )
-def test_only_a_tilde_and_a_dot_at_the_beginning_of_a_line_leave(chunks: list[bytes], expected: tuple[bytes, bool]) -> None:
+def test_only_a_tilde_and_a_dot_at_the_start_of_a_line_end_the_shell(chunks: list[bytes], expected: tuple[bytes, bool]) -> None:
     leaving, rest = KeyFilter(), b""
     for chunk in chunks:
         rest += b"" if leaving.is_leaving else leaving.pass_on(chunk)
     assert (rest, leaving.is_leaving) == expected
 
 
-def test_it_does_not_matter_how_it_is_cut() -> None:
+def test_keys_may_arrive_in_any_pieces() -> None:
     keys = b"a~.\r~~.\r~x\r~."
     assert passed(keys) == passed(*[keys[at : at + 1] for at in range(len(keys))])
 
@@ -43,16 +43,16 @@ def undone(*chunks: bytes) -> bytes:
     return screen.undo()
 
 
-def test_whoever_tidied_up_leaves_nothing_to_undo() -> None:
+def test_nothing_is_undone_for_a_program_that_cleaned_up() -> None:
     assert undone(b"\x1b[?1049h\x1b[?25lhello\x1b[?25h\x1b[?1049l\x1b[31mred") == b""
 
 
-def test_what_was_left_switched_on_is_switched_off() -> None:
+def test_modes_that_a_program_left_on_are_switched_off() -> None:
     assert undone(b"\x1b[?1049h\x1b[?1000;1006h\x1b[?25l") == b"\x1b[?1000l\x1b[?1006l\x1b[?1049l\x1b[?25h\x1b[0m"
     assert undone(b"\x1b[?25l") == b"\x1b[?25h"
 
 
-def test_a_notice_stands_on_a_line_of_its_own_and_moves_nothing_on_a_full_screen() -> None:
+def test_a_notice_is_a_separate_line_or_the_top_line_of_a_full_screen() -> None:
     screen = TerminalModes()
     assert screen.notice("soon") == b"\r\nsoon\r\n"
     screen.saw(b"\x1b[?1049h")
@@ -61,13 +61,13 @@ def test_a_notice_stands_on_a_line_of_its_own_and_moves_nothing_on_a_full_screen
     assert screen.notice("soon") == b"\r\nsoon\r\n"
 
 
-def test_a_sequence_may_come_in_pieces() -> None:
+def test_a_sequence_may_arrive_in_pieces() -> None:
     output = b"text\x1b[?2004hmore\x1b[?25l\x1b[0m"
     pieces = [output[at : at + 1] for at in range(len(output))]
     assert undone(*pieces) == undone(output) == b"\x1b[?2004l\x1b[?25h\x1b[0m"
 
 
-def test_what_is_no_sequence_is_not_kept_for_ever() -> None:
+def test_an_endless_sequence_is_not_kept() -> None:
     screen = TerminalModes()
     screen.saw(b"\x1b]0;" + b"x" * 10_000)
     screen.saw(b"\x1b" + b"y" * 10_000)

@@ -45,7 +45,7 @@ def going_up(api: ScriptedApi) -> None:
     api.answer(EVENTS, stream(*[event(number, **state) for number, state in enumerate(states)], stays_open=True))
 
 
-def test_waiting_until_it_runs(api: ScriptedApi) -> None:
+def test_start_with_wait_shows_each_change(api: ScriptedApi) -> None:
     going_up(api)
     ended = torpor_process("start", "demo", "--wait")
     assert ended.code == 0
@@ -105,7 +105,7 @@ def test_waiting_that_ends_in_error(api: ScriptedApi) -> None:
     ]
 
 
-def test_whoever_reads_may_stop_reading(api: ScriptedApi) -> None:
+def test_a_closed_output_causes_no_error(api: ScriptedApi) -> None:
     api.answer("GET /workspaces", {"items": [workspace(name=f"w{number}") for number in range(500)], "next_cursor": None})
     reader, writer = os.pipe()
     os.close(reader)
@@ -114,7 +114,7 @@ def test_whoever_reads_may_stop_reading(api: ScriptedApi) -> None:
     assert done.stderr == b""
 
 
-def test_client_commands_import_nothing_heavy(api: ScriptedApi) -> None:
+def test_client_commands_import_no_heavy_modules(api: ScriptedApi) -> None:
     api.answer("GET /workspaces", {"items": [workspace()], "next_cursor": None})
     api.answer("GET /workspaces/demo", workspace())
     seen = "import sys; from torpor.cli.main import run; run(sys.argv[1:]); print(*sys.modules, file=sys.stderr)"
@@ -136,7 +136,7 @@ def test_version() -> None:
     assert ended.text.startswith("torpor 0.")
 
 
-def test_down_leaves_others_alone(data: Path) -> None:
+def test_down_does_not_stop_another_program(data: Path) -> None:
     """Another program holds the lock: it is not stopped."""
     holder = subprocess.Popen(
         [

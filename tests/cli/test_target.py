@@ -30,7 +30,7 @@ def own_product(environ: dict[str, str], api: ScriptedApi) -> None:
     (folder / "credentials.json").write_text(json.dumps({"url": api.url, "token": "of-my-own"}))
 
 
-def test_the_nearest_word_counts(
+def test_the_most_specific_target_is_used(
     torpor: Torpor, api: ScriptedApi, environ: dict[str, str], data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     api.answer("GET /workspaces", NOTHING)
@@ -53,7 +53,7 @@ def test_the_nearest_word_counts(
     assert asked_with() == "of-the-environment"
 
 
-def test_a_data_directory_that_was_named_is_the_only_one_meant(
+def test_a_given_data_directory_is_the_only_target(
     torpor: Torpor, api: ScriptedApi, environ: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A command must not use another server by mistake."""
@@ -63,7 +63,7 @@ def test_a_data_directory_that_was_named_is_the_only_one_meant(
     assert api.asked == []
 
 
-def test_a_login_is_stored_whole_and_for_one_user(environ: dict[str, str]) -> None:
+def test_a_login_is_stored_completely_and_private(environ: dict[str, str]) -> None:
     first, second = StoredLogin("http://a", "one", "eve", "id-1"), StoredLogin("http://b", "two", "eve")
     for login in (first, second):
         path = store_login(login, environ)
@@ -73,7 +73,7 @@ def test_a_login_is_stored_whole_and_for_one_user(environ: dict[str, str]) -> No
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"url": "http://x", "token": "y"}'])
-def test_a_broken_login_is_said(torpor: Torpor, environ: dict[str, str], content: str) -> None:
+def test_a_damaged_login_file_is_reported(torpor: Torpor, environ: dict[str, str], content: str) -> None:
     path = paths.config(environ) / "login.json"
     path.parent.mkdir(parents=True)
     path.write_text(content)
@@ -82,7 +82,7 @@ def test_a_broken_login_is_said(torpor: Torpor, environ: dict[str, str], content
     assert str(path) in ended.said
 
 
-def test_a_folder_that_cannot_be_written_is_said(torpor: Torpor, api: ScriptedApi, environ: dict[str, str]) -> None:
+def test_a_folder_that_cannot_be_written_is_reported(torpor: Torpor, api: ScriptedApi, environ: dict[str, str]) -> None:
     api.answer("GET /me", {"username": "eve"})
     Path(environ["XDG_CONFIG_HOME"]).write_text("not a folder")
     ended = torpor("login", api.url, "--token", "x")

@@ -52,7 +52,7 @@ class ArchivesContract:
     def homes(self) -> Homes:
         raise NotImplementedError
 
-    async def test_a_home_sleeps_and_wakes(self, archives: Archives, homes: Homes) -> None:
+    async def test_a_home_is_archived_and_restored(self, archives: Archives, homes: Homes) -> None:
         files = {"a": b"content", "b": b""}
         homes.fill("home", files)
         packed = await pack(archives, homes, "home", FIRST, HOME, 1)
@@ -67,7 +67,7 @@ class ArchivesContract:
         assert homes.show("again") == files
         assert homes.show("home") == files
 
-    async def test_any_number_of_sleeps_leave_the_root_unchanged(self, archives: Archives, homes: Homes) -> None:
+    async def test_repeated_archiving_keeps_the_manifest_root(self, archives: Archives, homes: Homes) -> None:
         homes.fill("home 0", {"a": b"content"})
         roots = set()
         for night in range(3):
@@ -90,7 +90,7 @@ class ArchivesContract:
         second = await pack(archives, homes, "other", SECOND, HOME, 2)
         assert first.archive.manifest_root != second.archive.manifest_root
 
-    async def test_a_restore_starts_from_clean(self, archives: Archives, homes: Homes) -> None:
+    async def test_a_restore_replaces_the_content_of_the_home(self, archives: Archives, homes: Homes) -> None:
         homes.fill("home", {"a": b"content"})
         await homes.run("home", archives.pack_job(FIRST, HOME, 1))
         homes.fill("again", {"leftover": b"x", "a": b"half"})
@@ -109,7 +109,7 @@ class ArchivesContract:
         asleep_again = await pack(archives, homes, "home", SECOND, HOME, 1)
         assert asleep_again.archive.manifest_root == empty.archive.manifest_root
 
-    async def test_what_was_never_archived(self, archives: Archives, homes: Homes) -> None:
+    async def test_a_missing_archive_is_not_found(self, archives: Archives, homes: Homes) -> None:
         with pytest.raises(Failed) as caught:
             await archives.manifest_root(FIRST)
         assert caught.value.code is Code.ARCHIVE_NOT_FOUND
@@ -118,7 +118,7 @@ class ArchivesContract:
             await homes.run("home", archives.unpack_job(FIRST))
         assert caught.value.code is Code.ARCHIVE_NOT_FOUND
 
-    async def test_one_key_holds_one_revision(self, archives: Archives, homes: Homes) -> None:
+    async def test_a_key_of_another_revision_is_refused(self, archives: Archives, homes: Homes) -> None:
         """A reused op_id for another state is an error that is detected."""
         homes.fill("home", {"a": b"content"})
         await homes.run("home", archives.pack_job(FIRST, HOME, 1))
@@ -141,7 +141,7 @@ class ArchivesContract:
         await archives.create_empty(stranger, STRANGER, 0)
         assert await listed(archives) == [FIRST, stranger]
 
-    async def test_a_removed_archive_is_gone_and_no_other(self, archives: Archives, homes: Homes) -> None:
+    async def test_removing_an_archive_keeps_the_others(self, archives: Archives, homes: Homes) -> None:
         homes.fill("home", {"a": b"content"})
         for key in (FIRST, SECOND):
             await homes.run("home", archives.pack_job(key, HOME, 1))
@@ -157,15 +157,15 @@ class ArchivesContract:
         await archives.remove(SECOND)
         assert await listed(archives) == []
 
-    async def test_removing_what_was_never_there(self, archives: Archives) -> None:
+    async def test_removing_a_missing_archive_succeeds(self, archives: Archives) -> None:
         await archives.remove(FIRST)
         assert await listed(archives) == []
 
-    async def test_jobs_say_whether_they_write(self, archives: Archives) -> None:
+    async def test_jobs_declare_whether_they_write(self, archives: Archives) -> None:
         assert not archives.pack_job(FIRST, HOME, 1).writes
         assert archives.unpack_job(FIRST).writes
 
-    async def test_a_store_is_always_the_same(self, archives: Archives) -> None:
+    async def test_the_identity_of_a_store_does_not_change(self, archives: Archives) -> None:
         first = await archives.world()
         await archives.create_empty(FIRST, HOME, 0)
         assert await archives.world() == first
@@ -175,7 +175,7 @@ class ArchivesContract:
         assert await archives.reachable()
         assert not await unreachable.reachable()
 
-    async def test_a_store_that_does_not_answer_says_nothing(self, unreachable: Archives) -> None:
+    async def test_every_call_to_an_unreachable_store_is_unavailable(self, unreachable: Archives) -> None:
         with pytest.raises(Unavailable):
             await unreachable.manifest_root(FIRST)
         with pytest.raises(Unavailable):

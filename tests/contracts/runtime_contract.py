@@ -175,11 +175,11 @@ async def until_written(command: RunningCommand, wanted: bytes) -> None:
 
 @pytest.mark.anyio
 class RuntimeContract:
-    async def test_nothing_is_there_at_first(self, world: World) -> None:
+    async def test_nothing_is_observed_at_first(self, world: World) -> None:
         assert (await world.runtime.observe()).seen == {}
         assert (await world.runtime.observe()).of("nobody") == NOTHING_SEEN
 
-    async def test_it_says_which_world_it_sees(self, world: World) -> None:
+    async def test_the_runtime_has_a_constant_identity(self, world: World) -> None:
         name = await world.runtime.world()
         assert name.removeprefix(f"{world.runtime.name}:") not in ("", name)
         await ready_volume(world)
@@ -194,20 +194,20 @@ class RuntimeContract:
         assert seen.volumes == {ObservedVolume(1, None)}
         assert seen.container is None
 
-    async def test_a_marked_volume_is_ready_and_ensuring_it_again_changes_nothing(self, world: World) -> None:
+    async def test_marking_a_volume_makes_it_ready_and_can_be_repeated(self, world: World) -> None:
         home = a_home()
         for _ in range(2):
             await world.runtime.ensure_volume(home, FENCE)
             await world.runtime.mark_volume(home, marker_of(home, "root-1"), FENCE)
         assert (await world.runtime.observe()).of(home.workspace_id).volumes == {ObservedVolume(1, marker_of(home, "root-1"))}
 
-    async def test_a_volume_that_is_not_there_cannot_be_marked(self, world: World) -> None:
+    async def test_a_missing_volume_cannot_be_marked(self, world: World) -> None:
         home = a_home()
         with pytest.raises(Failed) as refusal:
             await world.runtime.mark_volume(home, marker_of(home), FENCE)
         assert refusal.value.code is Code.VOLUME_NOT_READY
 
-    async def test_generations_live_beside_each_other(self, world: World) -> None:
+    async def test_several_generations_of_a_volume_can_exist(self, world: World) -> None:
         home = await ready_volume(world)
         await world.runtime.ensure_volume(Home(home.workspace_id, 2), FENCE)
         assert (await world.runtime.observe()).of(home.workspace_id).volumes == {
@@ -217,7 +217,7 @@ class RuntimeContract:
         await world.runtime.ensure_no_volume(home, FENCE, archived_revision=None)
         assert (await world.runtime.observe()).of(home.workspace_id).volumes == {ObservedVolume(2, None)}
 
-    async def test_a_deleted_volume_is_gone_and_deleting_it_again_is_harmless(self, world: World) -> None:
+    async def test_deleting_a_volume_can_be_repeated(self, world: World) -> None:
         home = await ready_volume(world)
         for _ in range(2):
             await world.runtime.ensure_no_volume(home, FENCE, archived_revision=0)
@@ -236,7 +236,7 @@ class RuntimeContract:
         assert set(survey.seen) == {home.workspace_id}
         assert other.workspace_id not in survey.seen
 
-    async def test_a_provider_that_is_gone_says_nothing(self, world: World) -> None:
+    async def test_every_call_without_the_provider_is_unavailable(self, world: World) -> None:
         home = await ready_volume(world)
         await world.lose_provider()
         with pytest.raises(Unavailable):
@@ -248,7 +248,7 @@ class RuntimeContract:
         await world.find_provider_again()
         assert (await world.runtime.observe()).of(home.workspace_id).volumes == {ObservedVolume(1, marker_of(home))}
 
-    async def test_a_half_made_volume_is_discarded_and_discarding_it_again_is_harmless(self, world: World) -> None:
+    async def test_discarding_an_incomplete_volume_can_be_repeated(self, world: World) -> None:
         home = a_home()
         await world.runtime.ensure_volume(home, FENCE)
         await world.runtime.run_at_home(home, world.filling(), FENCE, unheard)
@@ -256,14 +256,14 @@ class RuntimeContract:
             await world.runtime.ensure_no_half_made(home, FENCE)
             assert (await world.runtime.observe()).of(home.workspace_id) == NOTHING_SEEN
 
-    async def test_a_whole_volume_is_never_discarded_as_half_made(self, world: World) -> None:
+    async def test_a_complete_volume_is_not_discarded_as_incomplete(self, world: World) -> None:
         home = await ready_volume(world)
         await world.runtime.ensure_no_half_made(home, FENCE)
         assert (await world.runtime.observe()).of(home.workspace_id).volumes == {ObservedVolume(1, marker_of(home))}
 
     @pytest.mark.parametrize("is_opened", [True, False], ids=["opened", "never opened"])
     @pytest.mark.parametrize("fate", ["spoil_marker", "lose_marker", "lose_small_files"])
-    async def test_a_home_without_a_legible_marker_is_kept_until_it_is_marked_again(
+    async def test_a_home_with_an_unreadable_marker_is_kept_until_it_is_marked_again(
         self, world: World, fate: str, is_opened: bool
     ) -> None:
         home = await ready_volume(world)
@@ -303,7 +303,7 @@ class RuntimeContract:
         assert (await world.runtime.observe()).of(home.workspace_id).volumes == {volume}
         await world.runtime.ensure_no_volume(home, FENCE, archived_revision=None)
 
-    async def test_its_owner_may_give_up_a_home_without_a_legible_marker(self, world: World) -> None:
+    async def test_a_home_with_an_unreadable_marker_can_be_deleted_explicitly(self, world: World) -> None:
         home = await ready_volume(world)
         await world.spoil_marker(home)
         await world.runtime.ensure_no_volume(home, FENCE, archived_revision=None)
@@ -330,7 +330,7 @@ class RuntimeContract:
         assert refusal.value.code is Code.VOLUME_REOPENED
         assert (await world.runtime.observe()).of(home.workspace_id).volumes == {ObservedVolume(1, marker_of(home))}
 
-    async def test_its_owner_may_give_it_up(self, world: World) -> None:
+    async def test_a_volume_can_be_deleted_explicitly_without_an_archive(self, world: World) -> None:
         home = await ready_volume(world)
         await world.runtime.ensure_running(world.serving(home, revision=3), FENCE, unheard)
         await world.runtime.ensure_no_container(home.workspace_id, FENCE)
@@ -338,7 +338,7 @@ class RuntimeContract:
         assert (await world.runtime.observe()).of(home.workspace_id) == NOTHING_SEEN
 
     @pytest.mark.parametrize("present", [True, False], ids=["half-made", "absent"])
-    async def test_nothing_starts_on_a_volume_without_its_marker(self, world: World, present: bool) -> None:
+    async def test_no_container_starts_on_a_volume_without_its_marker(self, world: World, present: bool) -> None:
         home = a_home()
         if present:
             await world.runtime.ensure_volume(home, FENCE)
@@ -347,7 +347,7 @@ class RuntimeContract:
         assert refusal.value.code is Code.VOLUME_NOT_READY
         assert await container_of(world, home) is None
 
-    async def test_whoever_is_older_is_refused_everywhere(self, world: World) -> None:
+    async def test_an_older_epoch_is_refused_by_every_effect(self, world: World) -> None:
         newer, older = Fence("op-2", 2), Fence("op-1", 1)
         home = await ready_volume(world, fence=newer)
         await world.runtime.ensure_running(world.serving(home), newer, unheard)
@@ -369,7 +369,7 @@ class RuntimeContract:
         assert seen.container is not None
         assert seen.container.ended is None
 
-    async def test_whoever_is_older_is_refused_whatever_is_left(self, world: World) -> None:
+    async def test_an_older_epoch_is_refused_after_a_stop_by_a_newer_one(self, world: World) -> None:
         """The important case is a late start after a stop by a newer controller, which relies on that stop."""
         newer, older = Fence("op-2", 2), Fence("op-1", 1)
         home = await ready_volume(world, fence=older)
@@ -388,7 +388,7 @@ class RuntimeContract:
             frozenset({ObservedVolume(1, marker_of(home))}), None
         )
 
-    async def test_whoever_was_admitted_keeps_the_older_ones_out(self, world: World) -> None:
+    async def test_an_admitted_epoch_fences_older_ones(self, world: World) -> None:
         """The first call had no effect, but late calls are still refused."""
         home = await ready_volume(world, fence=Fence("op-1", 1))
         await world.runtime.admit(home.workspace_id, Fence("op-2", 2))
@@ -399,14 +399,14 @@ class RuntimeContract:
         with pytest.raises(Failed):
             await world.runtime.admit(home.workspace_id, Fence("op-1", 1))
 
-    async def test_a_newer_one_of_another_workspace_is_nobodys_trouble(self, world: World) -> None:
+    async def test_the_epoch_of_another_workspace_does_not_matter(self, world: World) -> None:
         await ready_volume(world, fence=Fence("op-9", 9))
         home = await ready_volume(world, fence=Fence("op-1", 1))
         assert (await world.runtime.observe()).of(home.workspace_id).volumes == {ObservedVolume(1, marker_of(home))}
 
     # jobs
 
-    async def test_a_half_made_volume_is_filled_and_a_whole_one_is_read(self, world: World) -> None:
+    async def test_an_incomplete_volume_is_filled_and_a_complete_one_is_read(self, world: World) -> None:
         home = a_home()
         await world.runtime.ensure_volume(home, FENCE)
         heard: list[int] = []
@@ -422,7 +422,7 @@ class RuntimeContract:
             await world.runtime.run_at_home(home, world.filling(), FENCE, unheard)
         assert refusal.value.code is Code.VOLUME_NOT_READY
 
-    async def test_no_job_runs_where_there_is_no_volume(self, world: World) -> None:
+    async def test_no_job_runs_without_a_volume(self, world: World) -> None:
         for job in (world.filling(), world.reading()):
             with pytest.raises(Failed) as refusal:
                 await world.runtime.run_at_home(a_home(), job, FENCE, unheard)
@@ -442,7 +442,7 @@ class RuntimeContract:
             assert await container_of(world, home) == ObservedContainer(1, 1, ready=False)
             await asyncio.sleep(0.05)
 
-    async def test_a_stopped_container_is_gone_and_stopping_it_again_is_harmless(self, world: World) -> None:
+    async def test_stopping_a_container_can_be_repeated(self, world: World) -> None:
         home = await running(world)
         for _ in range(2):
             await world.runtime.ensure_no_container(home.workspace_id, FENCE)
@@ -460,7 +460,7 @@ class RuntimeContract:
         await world.runtime.run_at_home(filled, world.filling(), FENCE, unheard)
         assert (await world.runtime.home_bytes(filled) or 0) >= empty_bytes
 
-    async def test_what_cannot_be_reached_is_not_measured(self, world: World) -> None:
+    async def test_measuring_a_home_without_the_provider_is_unavailable(self, world: World) -> None:
         home = await ready_volume(world)
         await world.lose_provider()
         with pytest.raises(Unavailable):
@@ -468,11 +468,11 @@ class RuntimeContract:
         await world.find_provider_again()
         assert await world.runtime.home_bytes(home) is not None
 
-    async def test_the_disk_of_the_homes_is_known_or_is_not_one(self, world: World) -> None:
+    async def test_the_disk_of_the_homes_is_unknown_or_has_free_space_and_a_path(self, world: World) -> None:
         disk = await world.runtime.disk()
         assert disk is None or (disk.free_bytes > 0 and disk.path)
 
-    async def test_what_runs_does_work_and_what_is_stopped_does_none(self, world: World) -> None:
+    async def test_work_is_reported_for_running_workspaces_only(self, world: World) -> None:
         home = await running(world)
         work = (await world.runtime.work())[home.workspace_id]
         assert (work.template, work.foregrounds) == (world.serving(home).program.template, ())
@@ -480,7 +480,7 @@ class RuntimeContract:
         await world.runtime.ensure_no_container(home.workspace_id, FENCE)
         assert home.workspace_id not in await world.runtime.work()
 
-    async def test_a_running_container_has_a_usage_and_a_stopped_one_has_none(self, world: World) -> None:
+    async def test_usage_is_reported_for_running_workspaces_only(self, world: World) -> None:
         home = await running(world)
         usage = (await world.runtime.usage())[home.workspace_id]
         assert usage.cpu_s >= 0
@@ -488,7 +488,7 @@ class RuntimeContract:
         await world.runtime.ensure_no_container(home.workspace_id, FENCE)
         assert home.workspace_id not in await world.runtime.usage()
 
-    async def test_a_program_that_ends_by_itself_leaves_its_last_words(self, world: World) -> None:
+    async def test_the_exit_code_and_last_lines_of_an_ended_program_are_kept(self, world: World) -> None:
         home = await running(world)
         await world.end_program(home.workspace_id, 3, "goodbye")
         seen = await until_ended(world, home)
@@ -497,7 +497,7 @@ class RuntimeContract:
         assert seen.ended.exit_code == 3
         assert "goodbye" in seen.ended.last_lines
 
-    async def test_what_has_ended_is_started_anew_or_removed(self, world: World) -> None:
+    async def test_an_ended_container_can_be_started_again_or_removed(self, world: World) -> None:
         home = await running(world)
         await world.end_program(home.workspace_id, 3, "goodbye")
         await until_ended(world, home)
@@ -508,14 +508,14 @@ class RuntimeContract:
         await world.runtime.ensure_no_container(home.workspace_id, FENCE)
         assert await container_of(world, home) is None
 
-    async def test_an_ended_container_does_not_hold_its_volume(self, world: World) -> None:
+    async def test_an_ended_container_does_not_prevent_deleting_its_volume(self, world: World) -> None:
         home = await running(world)
         await world.end_program(home.workspace_id, 3, "goodbye")
         await until_ended(world, home)
         await world.runtime.ensure_no_volume(home, FENCE, archived_revision=1)
         assert (await world.runtime.observe()).of(home.workspace_id).volumes == frozenset()
 
-    async def test_workspaces_do_not_touch_each_other(self, world: World) -> None:
+    async def test_workspaces_do_not_affect_each_other(self, world: World) -> None:
         one, two = await asyncio.gather(running(world), running(world))
         await world.runtime.ensure_no_container(one.workspace_id, FENCE)
         await world.runtime.ensure_no_volume(one, FENCE, archived_revision=1)
@@ -523,7 +523,7 @@ class RuntimeContract:
         assert survey.of(one.workspace_id) == NOTHING_SEEN
         assert survey.of(two.workspace_id).container == ObservedContainer(1, 1, ready=True)
 
-    async def test_nothing_is_executed_where_nothing_runs(self, world: World) -> None:
+    async def test_no_command_is_executed_in_a_stopped_workspace(self, world: World) -> None:
         home = await ready_volume(world)
         with pytest.raises(Refused) as refusal:
             await world.runtime.execute(home.workspace_id, ["true"], b"")
@@ -566,7 +566,7 @@ class RuntimeContract:
         assert await gathered(command) == (code, b"", b"")
         await asyncio.wait_for(writing, PATIENCE_S)
 
-    async def test_a_command_has_a_terminal_if_it_is_given_one(self, world: World) -> None:
+    async def test_a_command_can_have_a_terminal(self, world: World) -> None:
         home = await running(world)
         command = await world.runtime.start_command(
             home.workspace_id, world.tells_its_size, terminal=TerminalSize(columns=97, rows=31)
@@ -587,13 +587,13 @@ class RuntimeContract:
                 assert await command.exit_code() != 0
         await command.close()
 
-    async def test_no_command_starts_where_nothing_runs(self, world: World) -> None:
+    async def test_no_command_starts_in_a_stopped_workspace(self, world: World) -> None:
         home = await ready_volume(world)
         with pytest.raises(Refused) as refusal:
             await world.runtime.start_command(home.workspace_id, ["echo"])
         assert refusal.value.code == "not_running"
 
-    async def test_lines_can_be_added_to_the_log_and_go_with_the_next_start(self, world: World) -> None:
+    async def test_lines_can_be_appended_to_the_log_and_the_next_start_clears_it(self, world: World) -> None:
         home = await running(world)
         workspace_id = home.workspace_id
         await world.runtime.append_log(workspace_id, b"one\ntwo\n")
@@ -607,7 +607,7 @@ class RuntimeContract:
 
     # shells
 
-    async def test_a_shell_has_a_terminal_of_the_size_it_was_given(self, world: World) -> None:
+    async def test_a_shell_has_a_terminal_of_the_given_size(self, world: World) -> None:
         home = await running(world)
         shell = await world.runtime.shell(home.workspace_id, columns=97, rows=31)
         await shell.write(b"stty size\n")
@@ -617,7 +617,7 @@ class RuntimeContract:
         await until_shown(shell, b"40 120")
         await shell.close()
 
-    async def test_a_shell_ends_with_its_code_after_all_it_wrote(self, world: World) -> None:
+    async def test_a_shell_ends_with_its_exit_code_after_all_its_output(self, world: World) -> None:
         home = await running(world)
         shell = await world.runtime.shell(home.workspace_id, columns=80, rows=24)
         await shell.write(b"echo good; echo bye\nexit 7\n")
@@ -634,7 +634,7 @@ class RuntimeContract:
         await shell.close()
         await shell.close()
 
-    async def test_shells_are_beside_each_other(self, world: World) -> None:
+    async def test_several_shells_are_independent(self, world: World) -> None:
         home = await running(world)
         one, two = [await world.runtime.shell(home.workspace_id, columns=80 + n, rows=24) for n in range(2)]
         await one.close()
@@ -661,14 +661,14 @@ class RuntimeContract:
                 assert await shell.exit_code() != 0
         await shell.close()
 
-    async def test_there_is_no_shell_where_nothing_runs(self, world: World) -> None:
+    async def test_no_shell_starts_in_a_stopped_workspace(self, world: World) -> None:
         home = await ready_volume(world)
         with pytest.raises(Refused) as refusal:
             await world.runtime.shell(home.workspace_id, columns=80, rows=24)
         assert refusal.value.code == "not_running"
         assert world.runtime.address(home.workspace_id, 8000) is None
 
-    async def test_stopping_all_leaves_the_homes(self, world: World) -> None:
+    async def test_stopping_all_keeps_the_homes(self, world: World) -> None:
         home = await running(world)
         await world.runtime.stop_all()
         seen = (await world.runtime.observe()).of(home.workspace_id)
@@ -715,7 +715,7 @@ class ProgramContract:
         await world.runtime.ensure_no_container(home.workspace_id, FENCE)
         assert world.runtime.address(home.workspace_id) is None
 
-    async def test_any_port_is_reached_and_only_the_workspaces_own(self, world: ProgramWorld) -> None:
+    async def test_any_port_of_the_workspace_is_reached_and_no_other(self, world: ProgramWorld) -> None:
         port = free_port()
         home, other = await ready_volume(world), await running(world)
         await world.runtime.ensure_running(world.serving_on(home, port), FENCE, unheard)
@@ -727,7 +727,7 @@ class ProgramContract:
         await world.runtime.ensure_no_container(home.workspace_id, FENCE)
         assert world.runtime.address(home.workspace_id, port) is None
 
-    async def test_what_nobody_listens_on_hangs_up(self, world: ProgramWorld) -> None:
+    async def test_a_port_without_a_listener_closes_the_connection(self, world: ProgramWorld) -> None:
         home = await running(world)
         assert await world.ask(home.workspace_id, b"ping", free_port()) == b""
 
@@ -754,7 +754,7 @@ class ProgramContract:
         assert b"-BASH" in shown or b"-SH" in shown
         await shell.close()
 
-    async def test_ctrl_c_ends_what_runs_and_not_the_shell(self, world: ProgramWorld) -> None:
+    async def test_ctrl_c_ends_the_foreground_command_and_not_the_shell(self, world: ProgramWorld) -> None:
         home = await running(world)
         shell = await world.runtime.shell(home.workspace_id, columns=80, rows=24)
         # Written by the program itself, which then has the terminal.
@@ -770,7 +770,7 @@ class ProgramContract:
         await until_shown(shell, b"Stopped")
         await shell.close()
 
-    async def test_who_hangs_up_ends_what_runs_in_the_foreground(self, world: ProgramWorld) -> None:
+    async def test_closing_a_shell_ends_its_foreground_command(self, world: ProgramWorld) -> None:
         home = await running(world)
         shell = await world.runtime.shell(home.workspace_id, columns=80, rows=24)
         await shell.write(b"echo $$ > pid; while :; do date +%s%N > beat; sleep 0.02; done\n")
@@ -781,7 +781,7 @@ class ProgramContract:
         gone = ["sh", "-c", "while kill -0 $(cat pid) 2> /dev/null; do sleep 0.01; done"]
         assert (await asyncio.wait_for(execute(home.workspace_id, gone, b""), PATIENCE_S)).exit_code == 0
 
-    async def test_who_does_not_look_holds_the_writer_up(self, world: ProgramWorld) -> None:
+    async def test_unread_output_blocks_the_writer(self, world: ProgramWorld) -> None:
         home = await running(world)
         shell = await world.runtime.shell(home.workspace_id, columns=80, rows=24)
         much = 8 << 20
@@ -797,7 +797,7 @@ class ProgramContract:
         assert seen >= much, "all of it, and what was typed"
         assert (await world.runtime.execute(home.workspace_id, look, b"")).exit_code == 0
 
-    async def test_much_that_is_typed_arrives_whole_and_holds_up_neither_size_nor_end(self, world: ProgramWorld) -> None:
+    async def test_large_input_arrives_completely_and_delays_neither_resize_nor_close(self, world: ProgramWorld) -> None:
         home = await running(world)
         shell = await world.runtime.shell(home.workspace_id, columns=80, rows=24)
         much = bytes(range(256)) * 2000
@@ -825,13 +825,13 @@ class ProgramContract:
 
     # commands
 
-    async def test_a_command_writes_its_errors_apart(self, world: ProgramWorld) -> None:
+    async def test_stdout_and_stderr_of_a_command_are_separate(self, world: ProgramWorld) -> None:
         home = await running(world)
         script = 'test "$PWD" = "$HOME" && test ! -t 0 && echo out && echo err >&2; exit 7'
         command = await world.runtime.start_command(home.workspace_id, ["sh", "-c", script])
         assert await gathered(command) == (7, b"out\n", b"err\n")
 
-    async def test_closing_a_command_ends_it_though_that_is_cancelled(self, world: ProgramWorld) -> None:
+    async def test_a_cancelled_close_still_ends_the_command(self, world: ProgramWorld) -> None:
         home = await running(world)
         command = await world.runtime.start_command(home.workspace_id, ["sh", "-c", "echo $$ > pid; echo begun; sleep 1000"])
         await until_written(command, b"begun")
@@ -845,7 +845,7 @@ class ProgramContract:
 
         await until(is_over, within_s=PATIENCE_S)
 
-    async def test_a_command_does_not_inherit_what_is_meant_for_the_program(self, world: ProgramWorld) -> None:
+    async def test_a_command_does_not_inherit_the_pythonpath_of_the_program(self, world: ProgramWorld) -> None:
         home = await ready_volume(world)
         container = world.running(home, ("sleep", "60"), GREETING="hello", PYTHONPATH="/torpor/site")
         await world.runtime.ensure_running(container, FENCE, unheard)
@@ -853,7 +853,7 @@ class ProgramContract:
         assert (await world.runtime.execute(home.workspace_id, script, b"")).stdout == b"none hello\n"
         assert (await gathered(await world.runtime.start_command(home.workspace_id, script)))[1] == b"none hello\n"
 
-    async def test_a_command_waits_for_its_reader_and_nothing_is_lost(self, world: ProgramWorld) -> None:
+    async def test_a_command_waits_for_its_reader_and_no_output_is_lost(self, world: ProgramWorld) -> None:
         home = await running(world)
         much = 8 << 20
         script = f"head -c {much} /dev/zero; touch written; echo end >&2; exit 5"
@@ -866,7 +866,7 @@ class ProgramContract:
         assert (code, stderr) == (5, b"end\n")
         assert much - (1 << 16) <= len(stdout) < much
 
-    async def test_what_a_command_wrote_last_waits_for_a_slow_reader(self, world: ProgramWorld) -> None:
+    async def test_the_last_output_of_a_command_waits_for_a_slow_reader(self, world: ProgramWorld) -> None:
         home = await running(world)
         script = "head -c 60000 /dev/zero; touch written"
         command = await world.runtime.start_command(home.workspace_id, ["sh", "-c", script])
@@ -875,7 +875,7 @@ class ProgramContract:
         assert await command.exit_code() == 0
         assert await gathered(command) == (0, bytes(60000), b"")
 
-    async def test_what_a_command_leaves_behind_does_not_hold_up_its_end(self, world: ProgramWorld) -> None:
+    async def test_background_processes_do_not_delay_the_end_of_a_command(self, world: ProgramWorld) -> None:
         home = await running(world)
         script = "sleep 1000 & echo begun"
         command = await world.runtime.start_command(home.workspace_id, ["sh", "-c", script])
@@ -892,7 +892,7 @@ class ProgramContract:
         gone = ["sh", "-c", "for pid in $(cat begun); do while kill -0 $pid 2> /dev/null; do sleep 0.01; done; done"]
         assert (await asyncio.wait_for(execute(home.workspace_id, gone, b""), PATIENCE_S)).exit_code == 0
 
-    async def test_a_repeated_start_does_not_start_a_second_one(self, world: ProgramWorld) -> None:
+    async def test_a_repeated_start_does_not_start_a_second_program(self, world: ProgramWorld) -> None:
         home = await running(world)
         first = await world.runtime.execute(home.workspace_id, ["sh", "-c", "echo one >> starts; echo $PPID"], b"")
         await world.runtime.ensure_running(world.serving(home), FENCE, unheard)
@@ -906,19 +906,19 @@ class ProgramContract:
         done = await world.runtime.execute(home.workspace_id, ["sh", "-c", command], b"world")
         assert (done.exit_code, done.stdout, done.stderr) == (7, b"hello world", b"oops\n")
 
-    async def test_a_command_that_does_not_exist_says_so(self, world: ProgramWorld) -> None:
+    async def test_a_missing_command_exits_with_127(self, world: ProgramWorld) -> None:
         home = await running(world)
         done = await world.runtime.execute(home.workspace_id, ["no-such-program"], b"")
         assert done.exit_code == 127
         assert b"no-such-program" in done.stderr
 
-    async def test_much_input_comes_back_as_much_output(self, world: ProgramWorld) -> None:
+    async def test_large_input_and_output_pass_through(self, world: ProgramWorld) -> None:
         home = await running(world)
         much = bytes(range(256)) * 4096
         done = await world.runtime.execute(home.workspace_id, ["cat"], much)
         assert done.stdout == much
 
-    async def test_commands_run_beside_each_other(self, world: ProgramWorld) -> None:
+    async def test_commands_run_concurrently(self, world: ProgramWorld) -> None:
         home = await running(world)
         execute = world.runtime.execute
         waiting = asyncio.ensure_future(
@@ -954,10 +954,10 @@ class ProgramContract:
         await world.runtime.ensure_no_container(home.workspace_id, FENCE)
         assert [line async for line in world.runtime.logs(home.workspace_id, tail=1)] == [b"trouble\n"]
 
-    async def test_there_is_no_log_of_what_never_ran(self, world: ProgramWorld) -> None:
+    async def test_the_log_of_an_unknown_workspace_is_empty(self, world: ProgramWorld) -> None:
         assert [line async for line in world.runtime.logs(str(uuid.uuid4()), tail=10)] == []
 
-    async def test_a_program_that_cannot_be_started_has_ended(self, world: ProgramWorld) -> None:
+    async def test_a_program_that_cannot_be_started_is_reported_as_ended(self, world: ProgramWorld) -> None:
         home = await ready_volume(world)
         await world.runtime.ensure_running(world.running(home, ("/no/such/program",)), FENCE, unheard)
         seen = await until_ended(world, home)
@@ -965,7 +965,7 @@ class ProgramContract:
         assert seen.ended.exit_code == 127
         assert "/no/such/program" in seen.ended.last_lines
 
-    async def test_a_program_may_save_before_it_ends(self, world: ProgramWorld) -> None:
+    async def test_a_program_has_time_to_save_before_it_ends(self, world: ProgramWorld) -> None:
         home = await ready_volume(world)
         script = "trap 'sleep 0.2; echo saved > file; exit 0' TERM; touch up; while :; do sleep 0.01; done"
         await world.runtime.ensure_running(world.running(home, ("sh", "-c", script)), FENCE, unheard)
@@ -975,7 +975,7 @@ class ProgramContract:
         await until_ready(world, home)
         assert (await world.runtime.execute(home.workspace_id, ["cat", "file"], b"")).stdout == b"saved\n"
 
-    async def test_what_a_job_says_comes_back(self, world: ProgramWorld) -> None:
+    async def test_progress_and_result_of_a_job_are_returned(self, world: ProgramWorld) -> None:
         home = a_home()
         await world.runtime.ensure_volume(home, FENCE)
         heard: list[tuple[int, int | None]] = []
@@ -985,7 +985,7 @@ class ProgramContract:
         assert result == {"size": len(job.stdin)}
         assert heard == [(1, None), (2, 4)]
 
-    async def test_a_job_that_fails_says_with_which_code(self, world: ProgramWorld) -> None:
+    async def test_a_failed_job_is_reported_with_its_code(self, world: ProgramWorld) -> None:
         home = await ready_volume(world)
         job = world.python_job(
             "say(error={'code': 'CHECKSUM_MISMATCH', 'message': 'bad', 'context': {'path': 'a', 'code': 1}})", writes=False
@@ -995,7 +995,7 @@ class ProgramContract:
         assert failure.value.code is Code.CHECKSUM_MISMATCH
         assert failure.value.context["path"] == "a"
 
-    async def test_a_job_that_dies_tells_how(self, world: ProgramWorld) -> None:
+    async def test_a_crashed_job_is_reported_with_exit_code_and_stderr(self, world: ProgramWorld) -> None:
         home = await ready_volume(world)
         job = world.python_job("print('the disk is on fire', file=sys.stderr, flush=True); os._exit(9)", writes=False)
         with pytest.raises(Failed) as failure:
@@ -1004,7 +1004,7 @@ class ProgramContract:
         assert failure.value.context["exit_code"] == 9
         assert "the disk is on fire" in failure.value.message
 
-    async def test_a_cancelled_job_has_ended_with_its_whole_tree(self, world: ProgramWorld) -> None:
+    async def test_a_cancelled_job_ends_with_all_its_processes(self, world: ProgramWorld) -> None:
         home = await ready_volume(world)
         beat = "while :; do date +%s%N > '{home}/beat'; sleep 0.01; done"
         code = (

@@ -8,7 +8,7 @@ from torpor.domain.records import Survey
 from torpor.domain.shards import shard_of
 
 
-def test_a_home_that_is_put_back_beside_a_bad_marker_stirs_a_row_at_rest() -> None:
+def test_a_home_that_is_put_back_beside_a_bad_marker_makes_its_row_due() -> None:
     attention, shards = RestingWorkspaces(), frozenset({shard_of(ID)})
     attention.looked(shards, shards)
     there = unmarked(1)

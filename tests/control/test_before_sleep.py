@@ -53,11 +53,11 @@ async def own_log(world: FakeWorld) -> str:
 # ── the command ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_it_may_take_thirty_seconds() -> None:
+def test_before_sleep_may_take_thirty_seconds() -> None:
     assert tuning().before_sleep_s == 30
 
 
-async def test_what_it_wrote_is_in_the_log_and_in_that_of_its_workspace() -> None:
+async def test_the_output_is_in_the_log_and_in_the_log_of_the_workspace() -> None:
     world = running_world()
     report, line = await carried_out(world, "echo", "all", "saved")
     assert report == EffectDone()
@@ -66,7 +66,7 @@ async def test_what_it_wrote_is_in_the_log_and_in_that_of_its_workspace() -> Non
     assert await own_log(world) == "all saved\ntorpor: before_sleep ended with exit code 0\n"
 
 
-async def test_one_that_fails_is_logged_and_reported_as_done() -> None:
+async def test_a_failed_command_is_logged_and_reported_as_done() -> None:
     world = running_world()
     report, line = await carried_out(world, "exit", "7")
     assert report == EffectDone()
@@ -75,7 +75,7 @@ async def test_one_that_fails_is_logged_and_reported_as_done() -> None:
     assert "exit code 7" in await own_log(world)
 
 
-async def test_a_program_that_is_not_there_is_a_failure_like_any_other() -> None:
+async def test_a_missing_program_is_a_failure_like_any_other() -> None:
     report, line = await carried_out(running_world(), "no-such-program")
     assert report == EffectDone()
     assert "exit code 127" in line["became"]
@@ -83,7 +83,7 @@ async def test_a_program_that_is_not_there_is_a_failure_like_any_other() -> None
 
 
 @pytest.mark.parametrize("command", ["sleep", "yes"], ids=["silent", "floods"])
-async def test_one_that_hangs_is_ended_after_its_time(command: str) -> None:
+async def test_a_command_that_hangs_is_ended_after_its_timeout(command: str) -> None:
     world = running_world()
     began = time.monotonic()
     report, line = await carried_out(world, command, within_s=QUICK_S)
@@ -93,19 +93,19 @@ async def test_one_that_hangs_is_ended_after_its_time(command: str) -> None:
     assert len(line["output"]) <= KEPT_BYTES
 
 
-async def test_it_gets_the_end_of_its_input_at_once() -> None:
+async def test_a_command_gets_the_end_of_its_input_at_once() -> None:
     report, line = await carried_out(running_world(), "cat")
     assert report == EffectDone()
     assert line["event"] == "before_sleep_ended"
 
 
-async def test_of_its_output_the_end_is_kept_and_no_terminal_obeys_it() -> None:
+async def test_only_the_end_of_the_output_is_kept_and_it_is_escaped() -> None:
     _, line = await carried_out(running_world(), "echo", "x" * 2 * KEPT_BYTES, "\x1b[2Jred\x07\r\u202e")
     assert len(line["output"]) < KEPT_BYTES + 40
     assert line["output"].endswith("\\x1b[2Jred\\x07\\r\\u202e")
 
 
-async def test_a_workspace_that_does_not_run_delays_nothing() -> None:
+async def test_a_stopped_workspace_causes_no_delay() -> None:
     began = time.monotonic()
     report, line = await carried_out(FakeWorld(), "echo")
     assert report == EffectDone()
@@ -113,7 +113,7 @@ async def test_a_workspace_that_does_not_run_delays_nothing() -> None:
     assert time.monotonic() - began < 20
 
 
-async def test_a_controller_that_was_overtaken_runs_nothing() -> None:
+async def test_a_controller_with_an_older_epoch_runs_no_command() -> None:
     world = running_world()
     world.epochs[ROW.id] = 2
     report, line = await carried_out(world, "echo", epoch=1)
@@ -136,7 +136,7 @@ class Watched(FakeRuntime):
         return made
 
 
-async def test_a_cancellation_ends_it() -> None:
+async def test_a_cancellation_ends_the_command() -> None:
     runtime = Watched(running_world())
     running = asyncio.ensure_future(run_before_sleep(runtime, ROW, ("sleep",), within_s=60))
     await until(lambda: runtime.commands)
@@ -147,7 +147,7 @@ async def test_a_cancellation_ends_it() -> None:
     assert await runtime.commands[0].read() is None, "it has ended"
 
 
-async def test_a_log_that_cannot_be_written_delays_and_prevents_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_log_that_cannot_be_written_causes_no_delay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(before_sleep, "WRITE_LOG_S", 0.05)
 
     class Stuck(FakeRuntime):
@@ -177,14 +177,14 @@ async def asleep_by_itself(here: ControlPlane, *command: str) -> Workspace:
     return made
 
 
-async def test_it_runs_and_the_workspace_is_stopped(here: ControlPlane) -> None:
+async def test_the_command_runs_and_the_workspace_is_stopped(here: ControlPlane) -> None:
     made = await asleep_by_itself(here, "echo", "good night")
     await here.until_phase("ada", Phase.STANDBY)
     assert here.world.logs[made.id][0] == b"good night\n"
     assert [attempt.kind for attempt in await here.service.history(made.id, limit=1)] == [Operation.STOPPING]
 
 
-async def test_a_users_own_stop_does_not_run_it(here: ControlPlane) -> None:
+async def test_a_stop_by_a_user_does_not_run_the_command(here: ControlPlane) -> None:
     made = await here.wishes.create(here.user, name="ada", before_sleep=("echo", "good night"))
     await here.until_phase("ada", Phase.RUNNING)
     await here.wishes.wish(here.user, "ada", Wish.STANDBY)
@@ -192,7 +192,7 @@ async def test_a_users_own_stop_does_not_run_it(here: ControlPlane) -> None:
     assert made.id not in here.world.logs
 
 
-async def test_while_it_runs_that_is_said_and_a_wake_keeps_the_workspace_running(here: ControlPlane) -> None:
+async def test_explain_shows_the_running_command_and_a_wake_prevents_the_stop(here: ControlPlane) -> None:
     made = await asleep_by_itself(here, "sleep")
     await here.until("ada", lambda seen: seen.stage is Stage.BEFORE_SLEEP)
     container = here.world.containers[made.id]
@@ -204,14 +204,14 @@ async def test_while_it_runs_that_is_said_and_a_wake_keeps_the_workspace_running
     assert here.world.containers[made.id] is container, "it was never stopped"
 
 
-async def test_a_visitor_while_it_runs_keeps_the_workspace_awake(here: ControlPlane) -> None:
+async def test_a_visit_during_the_command_prevents_the_stop(here: ControlPlane) -> None:
     await asleep_by_itself(here, "sleep")
     seen = await here.until("ada", lambda seen: seen.stage is Stage.BEFORE_SLEEP)
     assert (await here.wishes.using.stay(seen)).desired_state is Wish.RUNNING
     await here.until("ada", lambda seen: seen.operation is Operation.NONE and seen.phase is Phase.RUNNING)
 
 
-async def test_a_hold_while_it_runs_keeps_the_workspace_awake(here: ControlPlane) -> None:
+async def test_a_hold_during_the_command_prevents_the_stop(here: ControlPlane) -> None:
     made = await asleep_by_itself(here, "sleep")
     seen = await here.until("ada", lambda seen: seen.stage is Stage.BEFORE_SLEEP)
     container = here.world.containers[made.id]
@@ -222,7 +222,7 @@ async def test_a_hold_while_it_runs_keeps_the_workspace_awake(here: ControlPlane
     assert here.world.containers[made.id] is container, "it was never stopped"
 
 
-async def test_a_command_that_begins_while_it_runs_keeps_the_workspace_awake(here: ControlPlane) -> None:
+async def test_an_exec_during_the_command_prevents_the_stop(here: ControlPlane) -> None:
     made = await asleep_by_itself(here, "sleep")
     seen = await here.until("ada", lambda seen: seen.stage is Stage.BEFORE_SLEEP)
     container = here.world.containers[made.id]
@@ -233,7 +233,7 @@ async def test_a_command_that_begins_while_it_runs_keeps_the_workspace_awake(her
     assert here.world.containers[made.id] is container, "it was never stopped"
 
 
-async def test_commands_that_hang_do_not_keep_others_from_starting(database_url: str) -> None:
+async def test_commands_that_hang_do_not_delay_other_workspaces(database_url: str) -> None:
     async with control_plane(database_url, tuning=replace(FAST, before_sleep_s=60), parallel=1) as here:
         names = [f"w{number}" for number in range(8)]
         made = [await here.wishes.create(here.user, name=name, before_sleep=("sleep",)) for name in names]

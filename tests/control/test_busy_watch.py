@@ -73,7 +73,7 @@ def at_a_terminal() -> Work:
     return Work("terminal", 0.0, SLEEPS)
 
 
-async def test_a_command_in_a_terminal_keeps_awake_and_explain_names_it(night: IdleStage) -> None:
+async def test_a_command_in_a_terminal_prevents_the_stop_and_explain_names_it(night: IdleStage) -> None:
     here = await day(night)
     await night.remembers()
     await here.look(at_a_terminal())
@@ -84,7 +84,7 @@ async def test_a_command_in_a_terminal_keeps_awake_and_explain_names_it(night: I
     assert (stays[0].why, stays[0].words) == (AwakeReason.BUSY, "the command 'sleep 600' runs in a terminal")
 
 
-async def test_a_command_that_was_idle_for_its_time_does_not(night: IdleStage) -> None:
+async def test_a_command_that_is_idle_for_too_long_does_not_prevent_the_stop(night: IdleStage) -> None:
     here = await day(night)
     await here.look(at_a_terminal(), after_s=FOREGROUND_TTL_S)
     await night.bus.ask(("FLUSHALL",))  # the first report
@@ -94,7 +94,7 @@ async def test_a_command_that_was_idle_for_its_time_does_not(night: IdleStage) -
 
 
 @pytest.mark.parametrize(("template", "wish"), [("quiet", Wish.STANDBY), ("terminal", Wish.RUNNING)])
-async def test_use_of_the_cpu_keeps_awake_unless_the_template_says_no(night: IdleStage, template: str, wish: Wish) -> None:
+async def test_cpu_use_prevents_the_stop_unless_the_template_excludes_it(night: IdleStage, template: str, wish: Wish) -> None:
     here = await day(night)
     for cpu_s in (0.0, 5.0):
         await here.look(Work(template, cpu_s))
@@ -103,7 +103,7 @@ async def test_use_of_the_cpu_keeps_awake_unless_the_template_says_no(night: Idl
     assert await night.wish_of(here.workspace) is wish
 
 
-async def test_where_the_bus_cannot_be_told_the_database_is(night: IdleStage, tmp_path: Path) -> None:
+async def test_without_the_bus_the_use_is_written_to_the_database(night: IdleStage, tmp_path: Path) -> None:
     nowhere = await Bus.open(f"unix://{tmp_path}/nowhere")
     here = await day(night, RedisActivity(nowhere))
     with pytest.raises(Unavailable):
@@ -117,7 +117,7 @@ async def test_where_the_bus_cannot_be_told_the_database_is(night: IdleStage, tm
     await until(is_written)
 
 
-async def test_the_memory_of_the_bus_begins_with_the_first_turn_of_the_idle_watch(night: IdleStage) -> None:
+async def test_the_age_of_the_bus_data_starts_with_the_first_turn_of_the_idle_watch(night: IdleStage) -> None:
     """Also if no workspace is due: otherwise the first idle one would wait for it."""
     await night.watch.do(TERM)
     (is_there,) = await night.bus.ask(("EXISTS", MEMORY))

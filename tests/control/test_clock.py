@@ -43,9 +43,7 @@ JUMPS = [("2 hours", "0"), ("-2 hours", "0"), ("2 hours", "-2 hours", "0")]
 
 
 @pytest.mark.parametrize("jumps", JUMPS, ids=" ".join)
-async def test_a_clock_that_jumps_harms_no_workspace(
-    database_url: str, clock: asyncpg.Connection, jumps: tuple[str, ...]
-) -> None:
+async def test_a_clock_jump_harms_no_workspace(database_url: str, clock: asyncpg.Connection, jumps: tuple[str, ...]) -> None:
     async with control_plane(database_url) as here:
         for name in ("runs", "sleeps", "moves"):
             await here.wishes.create(here.user, name=name)
@@ -68,7 +66,7 @@ async def test_a_clock_that_jumps_harms_no_workspace(
 
 
 @pytest.mark.parametrize("jumps", JUMPS, ids=" ".join)
-async def test_controllers_go_on_and_one_leads_after_every_jump(
+async def test_controllers_continue_and_one_leads_after_every_clock_jump(
     database_url: str, clock: asyncpg.Connection, jumps: tuple[str, ...]
 ) -> None:
     async with nodes(database_url, "ada", "bob") as both:
@@ -92,9 +90,7 @@ async def until_settled(among: list[Node], clock: asyncpg.Connection) -> None:
     await until(is_settled)
 
 
-async def test_a_clock_that_jumps_puts_no_workspace_in_use_to_sleep(
-    database_url: str, redis_url: str, clock: asyncpg.Connection
-) -> None:
+async def test_a_clock_jump_stops_no_workspace_in_use(database_url: str, redis_url: str, clock: asyncpg.Connection) -> None:
     async with idle_stage(database_url, redis_url) as night:
         names = ("connected", "touched", "unused", "later")
         connected, touched, unused, later = [await night.workspace(name, idle_s=0) for name in names]

@@ -147,7 +147,7 @@ async def while_connections_break() -> AsyncIterator[None]:
         loop.set_exception_handler(before)
 
 
-async def test_every_duty_turns_again_after_all_backends_are_terminated_at_once(database_url: str) -> None:
+async def test_every_duty_runs_again_after_all_backends_are_terminated(database_url: str) -> None:
     async with running(database_url) as here:
         term = await here.until_everything_turns()
         for _ in range(ROUNDS):
@@ -155,7 +155,7 @@ async def test_every_duty_turns_again_after_all_backends_are_terminated_at_once(
             term = await here.until_everything_turns(after_term=term)
 
 
-async def test_every_duty_turns_again_after_postgresql_is_stopped_and_continued(tmp_path: Path) -> None:
+async def test_every_duty_runs_again_after_postgresql_is_stopped_and_continued(tmp_path: Path) -> None:
     async with while_connections_break(), EmbeddedPostgres(tmp_path / "postgres", durable=False) as server:
         await migrate(server.dsn)
         async with running(server.dsn) as here:

@@ -23,7 +23,7 @@ async def here(database_url: str) -> AsyncIterator[ControlPlane]:
         yield running
 
 
-async def test_a_full_disk_refuses_what_would_run_and_nothing_else(here: ControlPlane) -> None:
+async def test_a_full_disk_refuses_only_starts_and_restores(here: ControlPlane) -> None:
     await here.wishes.create(here.user, name="runs")
     await here.wishes.create(here.user, name="sleeps", desired_state=Wish.STANDBY)
     await here.until_phase("runs", Phase.RUNNING)
@@ -48,7 +48,7 @@ async def test_a_full_disk_refuses_what_would_run_and_nothing_else(here: Control
     await here.until_phase("runs", Phase.DELETED)
 
 
-async def test_a_program_that_ends_is_started_again_when_there_is_space(here: ControlPlane) -> None:
+async def test_a_program_that_ended_on_a_full_disk_is_restarted_when_there_is_space(here: ControlPlane) -> None:
     made = await here.wishes.create(here.user, name="runs")
     await here.until_phase("runs", Phase.RUNNING)
     here.world.disk = LOW
@@ -61,7 +61,7 @@ async def test_a_program_that_ends_is_started_again_when_there_is_space(here: Co
     await here.until_phase("runs", Phase.RUNNING)
 
 
-async def test_a_restore_needs_the_size_of_its_home_besides(here: ControlPlane) -> None:
+async def test_a_restore_needs_the_size_of_its_home_above_the_reserve(here: ControlPlane) -> None:
     made = await here.wishes.create(here.user, name="large")
     await here.until_phase("large", Phase.RUNNING)
     (home,) = (one for one in here.world.volumes if one.workspace_id == made.id)
@@ -76,7 +76,7 @@ async def test_a_restore_needs_the_size_of_its_home_besides(here: ControlPlane) 
     await here.until_phase("large", Phase.RUNNING)
 
 
-async def test_a_wish_from_before_waits_with_a_restore(here: ControlPlane) -> None:
+async def test_an_earlier_request_waits_for_space_before_the_restore(here: ControlPlane) -> None:
     made = await here.wishes.create(here.user, name="large", desired_state=Wish.ARCHIVED)
     await here.until_phase("large", Phase.ARCHIVED)
     async with here.service.writing() as writing:  # as if requested just before the disk filled up

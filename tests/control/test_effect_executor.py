@@ -83,7 +83,7 @@ async def test_a_home_that_was_marked_before_the_cancellation_stays() -> None:
     assert world.volumes[Home(ROW.id, 1)].marker == Marker(ROW.id, 1, "")
 
 
-async def test_a_cancelled_effect_ends_though_its_volume_cannot_be_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_cancelled_effect_ends_even_if_its_volume_cannot_be_removed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(effect_executor, "GIVE_BACK_S", 0.05)
     world, gates = FakeWorld(), Gates("run_at_home", "ensure_no_half_made")
     restoring = begun(world, gates, restore(world))
@@ -97,7 +97,7 @@ async def test_a_cancelled_effect_ends_though_its_volume_cannot_be_removed(monke
     assert set(world.volumes) == {Home(ROW.id, 3)}
 
 
-async def test_what_breaks_while_space_is_given_back_is_not_raised() -> None:
+async def test_an_error_while_freeing_space_is_not_raised() -> None:
     world = FakeWorld()
 
     async def full(verb: str, _workspace_id: str) -> None:
@@ -113,7 +113,7 @@ async def test_what_breaks_while_space_is_given_back_is_not_raised() -> None:
 
 
 @pytest.mark.parametrize("effect", [Pack(KEY, 1, 0), PackEmpty(KEY, 1, 0)])
-async def test_nothing_is_archived_into_another_store_than_the_one_we_know(effect: Effect) -> None:
+async def test_no_home_is_archived_into_another_store(effect: Effect) -> None:
     world = FakeWorld()
     world.volumes[Home(ROW.id, 1)] = FakeVolume({"note": b"hello"}, Marker(ROW.id, 1, ""))
     archives = FakeArchives(world)
@@ -177,7 +177,7 @@ async def test_every_effect_has_the_name_of_its_action() -> None:
     assert set(ACTION_OF) == set(get_args(Effect))
 
 
-async def test_a_lost_archive_is_named_with_what_is_wrong_with_it() -> None:
+async def test_a_lost_archive_is_reported_with_its_key_and_detail() -> None:
     report = await hands_in(FakeWorld()).carry_out(
         ROW, Restore(2, Archive(KEY, 1, 0, "root"), frozenset()), FENCE, lambda *_: None
     )

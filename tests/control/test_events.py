@@ -124,7 +124,7 @@ async def test_each_change_is_published_to_its_workspace_and_its_owner(database_
     assert {message["installation"] for message in messages} == {here.installation}
 
 
-async def test_everything_is_published_whatever_a_batch_holds(database_url: str, redis_url: str) -> None:
+async def test_more_events_than_one_batch_are_all_published(database_url: str, redis_url: str) -> None:
     async with publishing(database_url, redis_url) as here, heard(redis_url, "workspace:*") as messages:
         await here.create("one")
         async with here.db.transaction():
@@ -137,7 +137,7 @@ async def test_everything_is_published_whatever_a_batch_holds(database_url: str,
     assert [message["workspace"]["wish_version"] for _, message in messages] == list(range(1, BATCH + 22))
 
 
-async def test_who_was_deposed_publishes_nothing(database_url: str, redis_url: str) -> None:
+async def test_a_deposed_leader_publishes_nothing(database_url: str, redis_url: str) -> None:
     async with publishing(database_url, redis_url) as here, heard(redis_url, "*") as messages:
         await here.create("one")
         await here.db.execute("UPDATE system_locks SET epoch = epoch + 1")
@@ -149,7 +149,7 @@ async def test_who_was_deposed_publishes_nothing(database_url: str, redis_url: s
     assert len(messages) == 2, "one event on two channels, from the leader"
 
 
-async def test_it_wakes_when_something_changes(database_url: str, redis_url: str) -> None:
+async def test_the_publisher_runs_when_a_workspace_changes(database_url: str, redis_url: str) -> None:
     async with publishing(database_url, redis_url) as here, heard(redis_url, "workspace:*") as messages:
         here.publisher.interval_s = HOUR_S
         await here.db.add_listener("workspace_changes", lambda *_: here.publisher.wake.set())
@@ -161,7 +161,7 @@ async def test_it_wakes_when_something_changes(database_url: str, redis_url: str
         await asyncio.gather(tending, return_exceptions=True)
 
 
-async def test_without_the_bus_everything_is_numbered_all_the_same(database_url: str, tmp_path: Path) -> None:
+async def test_events_are_numbered_without_the_bus(database_url: str, tmp_path: Path) -> None:
     async with EmbeddedValkey(tmp_path) as valkey, publishing(database_url, valkey.url) as here:
         await valkey.stop()
         await here.create("one")
@@ -178,7 +178,7 @@ async def test_without_the_bus_everything_is_numbered_all_the_same(database_url:
         assert messages[0][1]["after"] == 2 * BATCH + 2, "so that subscribers detect the gap"
 
 
-async def test_what_is_old_is_forgotten_now_and_then(database_url: str, redis_url: str) -> None:
+async def test_old_events_are_pruned_from_time_to_time(database_url: str, redis_url: str) -> None:
     async with publishing(database_url, redis_url) as here:
         await here.create("one")
         async with here.db.transaction():
@@ -203,7 +203,7 @@ async def test_what_is_old_is_forgotten_now_and_then(database_url: str, redis_ur
 
 
 @pytest.mark.parametrize("fault", ["stored", "told"])
-async def test_one_that_cannot_be_read_or_told_holds_up_nobody(database_url: str, redis_url: str, fault: str) -> None:
+async def test_an_unreadable_event_does_not_delay_the_others(database_url: str, redis_url: str, fault: str) -> None:
     async with publishing(database_url, redis_url) as here, heard(redis_url, "workspace:*") as messages:
         encode = here.publisher._encode
 
@@ -246,7 +246,7 @@ async def test_long_events_are_sent_in_parts(database_url: str, redis_url: str, 
     assert sum(parts) == 20
 
 
-async def test_many_without_an_id_are_warned_of(database_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_many_unnumbered_events_are_logged(database_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_module, "MANY_UNNUMBERED", BATCH)
     async with publishing(database_url, redis_url) as here:
         await here.create("one")

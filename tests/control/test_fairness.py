@@ -78,7 +78,7 @@ async def town(database_url: str) -> AsyncIterator[Town]:
 EVES = [f"eve-{number}" for number in range(MANY)]
 
 
-async def test_many_archives_of_one_user_keep_no_wake_of_another_waiting(town: Town) -> None:
+async def test_many_archives_of_one_user_do_not_delay_starts_of_another(town: Town) -> None:
     here = town.here
     await town.make(here.user, ["archived", "standby", "running"], Wish.STANDBY)
     await town.wish(here.user, ["archived"], Wish.ARCHIVED)
@@ -98,7 +98,7 @@ async def test_many_archives_of_one_user_keep_no_wake_of_another_waiting(town: T
         await here.until_phase(name, Phase.ARCHIVED)
 
 
-async def test_many_restores_of_one_user_keep_no_restore_of_another_waiting(town: Town) -> None:
+async def test_many_restores_of_one_user_do_not_delay_restores_of_another(town: Town) -> None:
     here = town.here
     await town.make(here.user, ["mine"], Wish.ARCHIVED)
     town.held.ids.update(await town.make(town.eve, EVES, Wish.ARCHIVED))
@@ -109,7 +109,7 @@ async def test_many_restores_of_one_user_keep_no_restore_of_another_waiting(town
     assert len(town.held.begun) == PARALLEL // 2, "the rest still waits"
 
 
-async def test_many_slow_starts_of_one_user_keep_no_start_of_another_waiting(town: Town) -> None:
+async def test_many_slow_starts_of_one_user_do_not_delay_starts_of_another(town: Town) -> None:
     here = town.here
     await town.make(here.user, ["mine"], Wish.STANDBY)
     town.held.ids.update(await town.make(town.eve, EVES, Wish.STANDBY))
@@ -119,7 +119,7 @@ async def test_many_slow_starts_of_one_user_keep_no_start_of_another_waiting(tow
     await here.until_phase("mine", Phase.RUNNING)
 
 
-async def test_a_user_who_wakes_what_waits_to_be_archived_loses_no_slot(town: Town) -> None:
+async def test_starting_a_workspace_that_waits_for_archiving_loses_no_slot(town: Town) -> None:
     here = town.here
     names = EVES[:3]
     ids = await town.make(town.eve, names, Wish.STANDBY)

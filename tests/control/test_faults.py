@@ -62,7 +62,7 @@ async def test_a_program_that_ended_is_started_again(database_url: str) -> None:
         assert here.world.containers[workspace_id].ended is None
 
 
-async def test_three_quick_ends_are_an_error_that_says_why(database_url: str) -> None:
+async def test_three_quick_exits_are_an_error_with_the_reason(database_url: str) -> None:
     async with control_plane(database_url) as here:
         workspace_id = await running(here)
         for revision in (2, 3):
@@ -79,7 +79,7 @@ async def test_three_quick_ends_are_an_error_that_says_why(database_url: str) ->
         assert (await here.until_phase("demo", Phase.RUNNING)).quick_ends == 0
 
 
-async def test_a_vanished_volume_is_lost_data_and_never_an_empty_home(database_url: str) -> None:
+async def test_a_missing_volume_is_data_lost_and_never_an_empty_home(database_url: str) -> None:
     async with control_plane(database_url) as here:
         workspace_id = await asleep(here)
         kept = here.world.volumes.pop(Home(workspace_id, 1))
@@ -96,7 +96,7 @@ async def test_a_vanished_volume_is_lost_data_and_never_an_empty_home(database_u
         await here.until_phase("demo", Phase.RUNNING)
 
 
-async def test_a_volume_that_vanishes_the_moment_its_workspace_comes_to_rest_is_missed(database_url: str) -> None:
+async def test_a_volume_that_disappears_when_its_workspace_becomes_idle_is_noticed(database_url: str) -> None:
     async with control_plane(database_url, runs=False) as here:
         pace = here.controller._schedule
 
@@ -121,7 +121,7 @@ async def test_a_volume_that_vanishes_the_moment_its_workspace_comes_to_rest_is_
         assert lost.reason is Reason.DATA_LOST
 
 
-async def test_a_vanished_volume_is_not_rolled_back_to_an_older_archive(database_url: str) -> None:
+async def test_a_missing_volume_is_not_replaced_by_an_older_archive(database_url: str) -> None:
     async with control_plane(database_url) as here:
         workspace_id = await asleep(here)
         await here.wishes.wish(here.user, "demo", Wish.ARCHIVED)
@@ -150,7 +150,7 @@ async def test_a_vanished_volume_is_not_rolled_back_to_an_older_archive(database
 
 
 @pytest.mark.parametrize("fate", ["lost", "another"])
-async def test_an_archive_that_is_lost_or_another_is_lost_data_before_anything_is_made(database_url: str, fate: str) -> None:
+async def test_a_missing_or_different_archive_is_data_lost_before_a_volume_is_created(database_url: str, fate: str) -> None:
     async with control_plane(database_url) as here:
         await asleep(here)
         await here.wishes.wish(here.user, "demo", Wish.ARCHIVED)
@@ -185,7 +185,7 @@ async def test_recover_with_an_empty_home(database_url: str) -> None:
         assert [volume.files for volume in here.world.volumes.values()] == [{}]
 
 
-async def test_archiving_turns_round_at_once_when_somebody_comes_back(database_url: str) -> None:
+async def test_archiving_is_cancelled_at_once_by_a_start(database_url: str) -> None:
     async with control_plane(database_url) as here:
         await asleep(here)
         gate = Gate("run_at_home")
@@ -201,7 +201,7 @@ async def test_archiving_turns_round_at_once_when_somebody_comes_back(database_u
         assert [one.outcome for one in turned] == [Outcome.TURNED]
 
 
-async def test_starting_turns_round_and_the_container_goes(database_url: str) -> None:
+async def test_starting_is_cancelled_by_a_stop_and_the_container_is_removed(database_url: str) -> None:
     async with control_plane(database_url) as here:
         here.world.starts_ready = False
         await here.wishes.create(here.user, name="demo")
@@ -211,7 +211,7 @@ async def test_starting_turns_round_and_the_container_goes(database_url: str) ->
         assert not here.world.containers
 
 
-async def test_restoring_times_out_and_the_half_home_is_never_started(database_url: str) -> None:
+async def test_restoring_times_out_and_the_incomplete_home_is_never_started(database_url: str) -> None:
     hasty = replace(FAST, timeouts_s={**FAST.timeouts_s, Operation.RESTORING: 0.3})
     async with control_plane(database_url, tuning=hasty) as here:
         workspace_id = await asleep(here)
@@ -235,7 +235,7 @@ async def test_restoring_times_out_and_the_half_home_is_never_started(database_u
         assert here.world.volumes[Home(workspace_id, whole.generation)].files == {"note": b"hello"}
 
 
-async def test_archiving_times_out_after_its_key_was_stored_and_work_goes_on(database_url: str) -> None:
+async def test_a_workspace_can_be_used_after_archiving_timed_out_with_its_key_stored(database_url: str) -> None:
     hasty = replace(FAST, timeouts_s={**FAST.timeouts_s, Operation.ARCHIVING: 0.3})
     async with control_plane(database_url, tuning=hasty) as here:
         workspace_id = await asleep(here)
@@ -259,7 +259,7 @@ async def test_archiving_times_out_after_its_key_was_stored_and_work_goes_on(dat
         assert here.world.archives[str(archived.archive.key)][0] == {"note": b"newer"}
 
 
-async def test_a_late_volume_delete_hits_nothing_that_lives(database_url: str) -> None:
+async def test_a_late_volume_delete_does_not_delete_a_current_home(database_url: str) -> None:
     """A controller is stopped before its volume delete, and continues after the home was restored or opened again."""
     async with control_plane(database_url) as here:
         workspace_id = await asleep(here)
@@ -288,7 +288,7 @@ async def test_a_deposed_controller_writes_nothing_and_stops(database_url: str) 
         assert (await here.show("demo")).operation is Operation.PROVISIONING
 
 
-async def test_a_successor_adopts_what_was_under_way_in_a_generation_of_its_own(database_url: str) -> None:
+async def test_a_successor_continues_a_restore_in_a_new_generation(database_url: str) -> None:
     async with control_plane(database_url) as here:
         workspace_id = await asleep(here)
         await here.wishes.wish(here.user, "demo", Wish.ARCHIVED)
@@ -333,7 +333,7 @@ async def test_failures_are_retried_with_backoff_and_then_given_up(database_url:
         assert {one.outcome for one in attempts} == {Outcome.FAILED}
 
 
-async def test_a_provider_that_is_out_counts_against_nobody(database_url: str) -> None:
+async def test_an_outage_of_the_provider_counts_as_no_failure(database_url: str) -> None:
     hasty = replace(FAST, max_retries=0, timeouts_s={**FAST.timeouts_s, Operation.ARCHIVING: 0.5})
     async with control_plane(database_url, tuning=hasty) as here:
         await asleep(here)
@@ -352,7 +352,7 @@ async def test_a_provider_that_is_out_counts_against_nobody(database_url: str) -
         await here.until_phase("demo", Phase.ARCHIVED)
 
 
-async def test_a_runtime_that_is_out_pauses_deadlines_and_loses_nothing(database_url: str) -> None:
+async def test_an_outage_of_the_runtime_pauses_deadlines_and_loses_nothing(database_url: str) -> None:
     hasty = replace(FAST, timeouts_s={**FAST.timeouts_s, Operation.STARTING: 0.5})
     async with control_plane(database_url, tuning=hasty) as here:
         here.world.starts_ready = False
@@ -365,7 +365,7 @@ async def test_a_runtime_that_is_out_pauses_deadlines_and_loses_nothing(database
         await here.until_phase("demo", Phase.RUNNING)
 
 
-async def test_after_a_look_that_failed_the_next_follows_at_once(database_url: str) -> None:
+async def test_after_a_failed_pass_the_next_follows_soon(database_url: str) -> None:
     async with control_plane(database_url, intervals=Intervals(idle_s=600, active_s=0.05)) as here:
         await until(lambda: here.controller.tally.looks)
         here.world.runtime_out = True
@@ -393,7 +393,7 @@ async def test_a_readback_mismatch_archives_again_under_another_name(database_ur
         assert archiving[0].op_id != archiving[1].op_id
 
 
-async def test_a_container_without_volume_is_an_error_and_a_new_wish_stops_it(database_url: str) -> None:
+async def test_a_container_without_volume_is_an_error_and_a_new_request_stops_it(database_url: str) -> None:
     async with control_plane(database_url) as here:
         workspace_id = await running(here)
         kept = here.world.volumes.pop(Home(workspace_id, 1))
@@ -407,7 +407,7 @@ async def test_a_container_without_volume_is_an_error_and_a_new_wish_stops_it(da
         await here.until_phase("demo", Phase.STANDBY)
 
 
-async def test_delete_keeps_a_last_archive_and_undelete_gives_the_home_back(database_url: str) -> None:
+async def test_delete_keeps_a_last_archive_and_undelete_restores_the_home(database_url: str) -> None:
     async with control_plane(database_url) as here:
         workspace_id = await asleep(here)
         await here.wishes.delete(here.user, "demo")
@@ -438,7 +438,7 @@ async def test_delete_says_why_it_cannot_archive_and_a_purge_always_finishes(dat
         assert not here.world.archives
 
 
-async def test_delete_while_restoring_throws_the_half_made_volume_away(database_url: str) -> None:
+async def test_delete_while_restoring_discards_the_incomplete_volume(database_url: str) -> None:
     async with control_plane(database_url) as here:
         await asleep(here)
         await here.wishes.wish(here.user, "demo", Wish.ARCHIVED)
@@ -474,7 +474,7 @@ async def test_one_slow_workspace_delays_no_other(database_url: str) -> None:
         await here.until_phase("slow", Phase.RUNNING)
 
 
-async def test_when_nothing_is_to_be_done_nothing_is_written(database_url: str) -> None:
+async def test_a_pass_without_changes_writes_nothing(database_url: str) -> None:
     async with control_plane(database_url, runs=False) as here:
         for number in range(10):
             await here.wishes.create(here.user, name=f"w-{number}")
@@ -491,7 +491,7 @@ async def test_when_nothing_is_to_be_done_nothing_is_written(database_url: str) 
         assert here.controller.tally.rows_written == written
 
 
-async def test_a_home_whose_marker_became_illegible_survives_a_delete_but_not_a_purge(database_url: str) -> None:
+async def test_a_home_with_an_unreadable_marker_survives_a_delete_but_not_a_purge(database_url: str) -> None:
     async with control_plane(database_url) as here:
         workspace_id = await asleep(here)
         volume = here.world.volumes[Home(workspace_id, 1)]
@@ -515,7 +515,7 @@ async def test_a_home_whose_marker_became_illegible_survives_a_delete_but_not_a_
 
 
 @pytest.mark.parametrize("wish", [Wish.RUNNING, Wish.ARCHIVED])
-async def test_a_home_whose_marker_cannot_be_read_is_told_as_that_and_accepted_again(database_url: str, wish: Wish) -> None:
+async def test_an_unreadable_marker_is_reported_and_the_home_can_be_accepted(database_url: str, wish: Wish) -> None:
     async with control_plane(database_url) as here:
         workspace_id = await asleep(here)
         home = Home(workspace_id, 1)
@@ -539,7 +539,7 @@ async def test_a_home_whose_marker_cannot_be_read_is_told_as_that_and_accepted_a
         assert (home in here.world.volumes) is (wish is Wish.RUNNING)
 
 
-async def test_a_home_that_lost_its_small_files_stays_when_its_owner_goes_on_without_it(database_url: str) -> None:
+async def test_a_home_without_its_metadata_files_is_kept_when_its_owner_recovers_without_it(database_url: str) -> None:
     async with control_plane(database_url) as here:
         workspace_id = await asleep(here)
         await here.wishes.wish(here.user, "demo", Wish.ARCHIVED)
@@ -565,7 +565,7 @@ async def test_a_home_that_lost_its_small_files_stays_when_its_owner_goes_on_wit
         assert second in here.world.volumes
 
 
-async def test_there_is_nothing_to_accept_where_the_home_is_gone_or_deleted(database_url: str) -> None:
+async def test_a_missing_or_deleted_home_cannot_be_accepted(database_url: str) -> None:
     async with control_plane(database_url) as here:
         workspace_id = await asleep(here)
         volume = here.world.volumes.pop(Home(workspace_id, 1))
@@ -614,7 +614,7 @@ async def test_another_workspaces_home_is_never_accepted(database_url: str) -> N
         await here.until_phase("demo", Phase.STANDBY)
 
 
-async def test_what_a_program_said_last_may_be_anything(database_url: str) -> None:
+async def test_the_last_lines_of_a_program_may_contain_any_bytes(database_url: str) -> None:
     async with control_plane(database_url) as here:
         other = await running(here, "innocent")
         workspace_id = await running(here, "evil")
@@ -629,7 +629,7 @@ async def test_what_a_program_said_last_may_be_anything(database_url: str) -> No
         await here.until("innocent", lambda seen: seen.revision == 2 and seen.phase is Phase.RUNNING)
 
 
-async def test_a_change_that_the_database_will_not_have_costs_the_others_nothing(database_url: str) -> None:
+async def test_a_change_that_the_database_refuses_does_not_affect_the_others(database_url: str) -> None:
     async with control_plane(database_url, runs=False) as here:
         for name in ("one", "two", "three"):
             await here.wishes.create(here.user, name=name, desired_state=Wish.STANDBY)
@@ -640,7 +640,7 @@ async def test_a_change_that_the_database_will_not_have_costs_the_others_nothing
         assert written == {changes[0].after.id, changes[2].after.id}
 
 
-async def test_a_row_that_somebody_holds_keeps_nobody_waiting(database_url: str) -> None:
+async def test_a_locked_row_does_not_delay_other_workspaces(database_url: str) -> None:
     async with control_plane(database_url) as here:
         held = await here.wishes.create(here.user, name="held", desired_state=Wish.STANDBY)
         await here.until_phase("held", Phase.STANDBY)
@@ -652,7 +652,7 @@ async def test_a_row_that_somebody_holds_keeps_nobody_waiting(database_url: str)
         await here.until("held", lambda seen: seen.phase is Phase.ERROR)
 
 
-async def test_strangers_among_the_volumes_are_left_alone(database_url: str) -> None:
+async def test_unknown_volumes_are_not_touched(database_url: str) -> None:
     async with control_plane(database_url) as here:
         here.world.volumes[Home("backup", 1)] = FakeVolume()
         await running(here)
@@ -664,7 +664,7 @@ async def test_strangers_among_the_volumes_are_left_alone(database_url: str) -> 
         assert Home("backup", 1) in here.world.volumes
 
 
-async def test_long_effects_keep_no_quick_one_waiting(database_url: str) -> None:
+async def test_long_effects_do_not_delay_quick_ones(database_url: str) -> None:
     hasty = replace(FAST, timeouts_s={**FAST.timeouts_s, Operation.STARTING: 1.0})
     async with control_plane(database_url, tuning=hasty) as here:
         gate = Gate("run_at_home")
@@ -682,7 +682,7 @@ async def test_long_effects_keep_no_quick_one_waiting(database_url: str) -> None
             await here.until_phase(f"slow-{number}", Phase.ARCHIVED)
 
 
-async def test_who_waits_for_a_slot_loses_no_time_of_its_deadline(database_url: str) -> None:
+async def test_waiting_for_a_slot_does_not_count_towards_the_deadline(database_url: str) -> None:
     hasty = replace(FAST, timeouts_s={**FAST.timeouts_s, Operation.ARCHIVING: 1.0})
     async with control_plane(database_url, tuning=hasty, parallel=1) as here:
         for name in ("first", "second"):
@@ -700,7 +700,7 @@ async def test_who_waits_for_a_slot_loses_no_time_of_its_deadline(database_url: 
             await here.until_phase(name, Phase.ARCHIVED)
 
 
-async def test_an_effect_that_ends_while_the_world_is_looked_at_is_not_begun_again(database_url: str) -> None:
+async def test_an_effect_that_ends_during_the_observation_is_not_started_again(database_url: str) -> None:
     async with control_plane(database_url, runs=False) as here:
         await here.wishes.create(here.user, name="demo", desired_state=Wish.STANDBY)
         calls: list[str] = []
@@ -722,7 +722,7 @@ async def test_an_effect_that_ends_while_the_world_is_looked_at_is_not_begun_aga
         assert (failed.stage, failed.error_count) == (Stage.BACKOFF, 1)
 
 
-async def test_many_starts_at_once_are_all_answered(database_url: str) -> None:
+async def test_many_concurrent_starts_are_all_answered(database_url: str) -> None:
     async with control_plane(database_url) as here:
         for number in range(20):
             await here.wishes.create(here.user, name=f"w-{number}", desired_state=Wish.STANDBY)
@@ -744,7 +744,7 @@ async def test_limits_hold_when_many_start_at_once(database_url: str) -> None:
         assert len(answers) - len(refused) == 3
 
 
-async def test_when_too_much_disappears_at_once_nothing_is_touched(database_url: str) -> None:
+async def test_many_missing_homes_set_the_latch_and_nothing_is_changed(database_url: str) -> None:
     async with control_plane(database_url) as here:
         for number in range(5):
             await asleep(here, f"w-{number}")
@@ -761,7 +761,7 @@ async def test_when_too_much_disappears_at_once_nothing_is_touched(database_url:
         assert await here.wishes.latches.all() == []
 
 
-async def test_an_operator_may_say_that_homes_are_really_gone(database_url: str) -> None:
+async def test_after_a_release_of_the_latch_missing_homes_are_errors(database_url: str) -> None:
     async with control_plane(database_url) as here:
         for number in range(4):
             await asleep(here, f"w-{number}")

@@ -49,7 +49,7 @@ def archived(store: Store) -> Archive:
     return Archive(KEY, HOME.generation, 7, str(root))
 
 
-async def test_a_restore_that_fills_the_disk_gives_the_space_back(tmp_path: Path, disk: Path, runtime: ProcessRuntime) -> None:
+async def test_a_restore_that_fills_the_disk_frees_its_space(tmp_path: Path, disk: Path, runtime: ProcessRuntime) -> None:
     store = Store(tmp_path / "elsewhere")
     archive = archived(store)
     hands = EffectExecutor(runtime, store.archives, lambda _: Program("t", ("true",)), Limits(512 << 20, 128))
@@ -70,7 +70,7 @@ async def test_a_restore_that_fills_the_disk_gives_the_space_back(tmp_path: Path
     assert len(list(restored.iterdir())) == HOME_MB
 
 
-async def test_a_restore_that_is_cancelled_gives_the_space_back(tmp_path: Path, disk: Path, runtime: ProcessRuntime) -> None:
+async def test_a_cancelled_restore_frees_its_space(tmp_path: Path, disk: Path, runtime: ProcessRuntime) -> None:
     """As if the database on the same disk cannot write: the controller ends, and its effects with it."""
     store = Store(tmp_path / "elsewhere")
     archive = archived(store)

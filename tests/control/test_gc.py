@@ -51,7 +51,7 @@ async def faked(database_url: str, world: FakeWorld) -> AsyncIterator[GcStage]:
 # ── what is collected ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_an_archive_is_marked_waits_and_goes(here: GcStage) -> None:
+async def test_an_orphan_is_marked_and_removed_after_the_grace_period(here: GcStage) -> None:
     demo = await here.workspace("demo")
     first, second, third, old = [await here.archive(demo, hours=hours) for hours in (1, 2, 3, 4)]
     await here.point(demo, third)
@@ -70,7 +70,7 @@ async def test_an_archive_is_marked_waits_and_goes(here: GcStage) -> None:
     assert 3 * 3600 <= metrics.archive_verified_age_seconds._value.get() < 3 * 3600 + 600
 
 
-async def test_a_deleted_workspace_gives_up_its_archives_after_its_grace_a_purged_one_at_once(here: GcStage) -> None:
+async def test_archives_of_deleted_workspaces_expire_and_those_of_purged_ones_at_once(here: GcStage) -> None:
     lately = await here.workspace("lately", **deleted(days=6))
     long_ago = await here.workspace("long-ago", **deleted(days=8))
     purged = await here.workspace("purged", **deleted(minutes=1), purge="true")
@@ -86,7 +86,7 @@ async def test_a_deleted_workspace_gives_up_its_archives_after_its_grace_a_purge
     assert await here.objects() == {keys[lately]}
 
 
-async def test_what_becomes_wanted_again_within_the_grace_period_stays(here: GcStage) -> None:
+async def test_an_archive_that_is_needed_again_within_the_grace_period_is_kept(here: GcStage) -> None:
     demo = await here.workspace("demo")
     keys = [await here.archive(demo, hours=hours) for hours in (1, 2, 3)]
     await here.collect()
@@ -97,7 +97,7 @@ async def test_what_becomes_wanted_again_within_the_grace_period_stays(here: GcS
     assert await here.objects() == set(await here.rows()) == set(keys)
 
 
-async def test_what_nobody_ever_needs_costs_no_write(here: GcStage) -> None:
+async def test_a_collection_without_changes_writes_nothing(here: GcStage) -> None:
     demo = await here.workspace("demo")
     for hours in (1, 2, 3):
         await here.archive(demo, hours=hours)
@@ -112,7 +112,7 @@ async def test_what_nobody_ever_needs_costs_no_write(here: GcStage) -> None:
 # ── what is never collected ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_what_the_table_does_not_know_is_named_and_stays(here: GcStage) -> None:
+async def test_archives_that_are_not_in_the_database_are_reported_and_kept(here: GcStage) -> None:
     """A database from an older backup does not have the archives and changes since then."""
     demo = await here.workspace("demo", **deleted(days=30), purge="true")
     known = await here.archive(demo, hours=1, orphan_since="now() - interval '3 hours'")
@@ -129,7 +129,7 @@ async def test_what_the_table_does_not_know_is_named_and_stays(here: GcStage) ->
     assert gone not in await here.rows()
 
 
-async def test_what_the_store_has_lost_is_named_and_takes_nobodys_place(here: GcStage) -> None:
+async def test_archives_missing_in_the_store_are_reported_and_do_not_count_as_kept(here: GcStage) -> None:
     demo = await here.workspace("demo")
     lost = [await here.archive(demo, hours=hours, in_store=False) for hours in (1, 2)]
     there = [await here.archive(demo, hours=hours) for hours in (3, 4)]
@@ -140,7 +140,7 @@ async def test_what_the_store_has_lost_is_named_and_takes_nobodys_place(here: Gc
     assert set(await here.rows()) == {*lost, *there}
 
 
-async def test_an_archive_that_is_being_made_is_neither_unknown_nor_touched(here: GcStage) -> None:
+async def test_an_archive_that_is_being_written_is_neither_unknown_nor_touched(here: GcStage) -> None:
     demo = await here.workspace("demo")
     in_the_making = await here.archive(demo, hours=0, in_table=False)
     await here.change(demo, **ARCHIVING, op_id=f"'{in_the_making.partition('/')[2]}'")
@@ -151,7 +151,7 @@ async def test_an_archive_that_is_being_made_is_neither_unknown_nor_touched(here
     assert (await here.rows())[old[2]] == (True, False)
 
 
-async def test_what_an_operation_or_an_error_refers_to_stays_even_long_after_the_deletion(here: GcStage) -> None:
+async def test_archives_of_an_operation_or_an_error_are_kept_after_the_deletion(here: GcStage) -> None:
     under_way = await here.workspace("under-way", **deleted(days=30), **ARCHIVING)
     in_error = await here.workspace("in-error", **{**deleted(days=30), **IN_ERROR, "phase": "'DELETING'"})
     keys = set()
@@ -171,7 +171,7 @@ async def test_what_an_operation_or_an_error_refers_to_stays_even_long_after_the
         ("what_is_pointed_at_is_not_removed", True, "UPDATE archives SET orphan_since = now(), removing_since = now()"),
     ],
 )
-async def test_the_database_itself_refuses_to_lose_an_archive(
+async def test_the_database_refuses_to_lose_an_archive(
     here: GcStage, constraint: str, is_pointed_at: bool, statement: str
 ) -> None:
     demo = await here.workspace("demo")
@@ -183,7 +183,7 @@ async def test_the_database_itself_refuses_to_lose_an_archive(
     assert refused.value.constraint_name == constraint
 
 
-async def test_a_removal_that_has_begun_is_not_taken_back(here: GcStage) -> None:
+async def test_a_removal_that_has_begun_is_not_undone(here: GcStage) -> None:
     key = await here.archive(await here.workspace("demo"), hours=1, in_store=False, orphan_since="now()")
     await here.mark(key, removing_since="now()")
     with pytest.raises(asyncpg.CheckViolationError) as refused:
@@ -204,7 +204,7 @@ async def ripe(here: GcStage) -> tuple[str, str]:
     return kept, await here.archive(purged, hours=4, orphan_since="now() - interval '3 hours'")
 
 
-async def test_a_store_that_is_out_costs_the_round_and_nothing_else(faked: GcStage, world: FakeWorld) -> None:
+async def test_an_unreachable_store_only_skips_the_collection(faked: GcStage, world: FakeWorld) -> None:
     await ripe(faked)
     before, objects = await faked.everything(), await faked.objects()
     world.archives_out = True
@@ -218,7 +218,7 @@ async def test_a_store_that_is_out_costs_the_round_and_nothing_else(faked: GcSta
     assert (await faked.seen.housekeeping()).ran_at is None
 
 
-async def test_a_listing_that_breaks_off_costs_the_round_and_nothing_else(faked: GcStage, world: FakeWorld) -> None:
+async def test_an_interrupted_listing_only_skips_the_collection(faked: GcStage, world: FakeWorld) -> None:
     await ripe(faked)
     before, objects, asked = await faked.everything(), await faked.objects(), 0
 
@@ -236,7 +236,7 @@ async def test_a_listing_that_breaks_off_costs_the_round_and_nothing_else(faked:
     assert await faked.objects() == objects
 
 
-async def test_a_store_that_falls_silent_under_the_removal_is_gone_on_with_later(faked: GcStage, world: FakeWorld) -> None:
+async def test_a_removal_interrupted_by_an_outage_is_continued_later(faked: GcStage, world: FakeWorld) -> None:
     purged = await faked.workspace("purged", **deleted(days=1), purge="true")
     keys = [await faked.archive(purged, hours=1, orphan_since="now() - interval '3 hours'") for _ in range(4)]
     removals = 0
@@ -259,7 +259,7 @@ async def test_a_store_that_falls_silent_under_the_removal_is_gone_on_with_later
     assert await faked.objects() == set() == set(await faked.rows()) & set(keys)
 
 
-async def test_one_that_cannot_be_removed_holds_up_no_other(faked: GcStage, world: FakeWorld) -> None:
+async def test_an_archive_that_cannot_be_removed_does_not_delay_others(faked: GcStage, world: FakeWorld) -> None:
     bad = await faked.workspace("bad", **deleted(days=1), purge="true")
     good = await faked.workspace("good", **deleted(days=1), purge="true")
     stuck = await faked.archive(bad, hours=1, orphan_since="now() - interval '3 hours'")
@@ -312,7 +312,7 @@ async def test_a_leader_deposed_between_listing_and_marking_marks_nothing(faked:
     assert await faked.everything() == before
 
 
-async def test_the_late_removal_of_a_deposed_leader_hits_nothing_that_lives(faked: GcStage, world: FakeWorld) -> None:
+async def test_a_late_removal_of_a_deposed_leader_removes_no_current_archive(faked: GcStage, world: FakeWorld) -> None:
     """A collector that was stopped during a removal continues hours later, after another leader finished the work."""
     kept, gone = await ripe(faked)
     stopped, goes_on = asyncio.Event(), asyncio.Event()
@@ -340,7 +340,7 @@ async def test_the_late_removal_of_a_deposed_leader_hits_nothing_that_lives(fake
 # ── races ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_undelete_comes_first(here: GcStage) -> None:
+async def test_an_undelete_before_the_mark_keeps_the_archive(here: GcStage) -> None:
     demo = await here.workspace("demo", **deleted(days=8))
     key = await here.archive(demo, hours=1)
     await here.point(demo, key)
@@ -354,7 +354,7 @@ async def test_undelete_comes_first(here: GcStage) -> None:
     assert await here.rows() == {key: (False, False)}
 
 
-async def test_the_mark_comes_first(here: GcStage) -> None:
+async def test_an_undelete_after_the_mark_is_refused(here: GcStage) -> None:
     demo = await here.workspace("demo", **deleted(days=8))
     await here.point(demo, await here.archive(demo, hours=1))
     async with here.store.holding(TERM, [demo], StoreComparison()) as holding:
@@ -372,7 +372,7 @@ async def until_somebody_waits(here: GcStage) -> None:
     await until(lambda: here.owner.fetchval(waiting), within_s=10)
 
 
-async def test_undelete_refuses_what_was_collected(here: GcStage) -> None:
+async def test_undelete_of_a_collected_workspace_is_refused(here: GcStage) -> None:
     demo = await here.workspace("demo", **deleted(days=8))
     await here.point(demo, await here.archive(demo, hours=1))
     await here.collect()
@@ -385,7 +385,7 @@ async def test_undelete_refuses_what_was_collected(here: GcStage) -> None:
     assert await here.rows() == {}
 
 
-async def test_undeletes_at_once_with_collections_leave_nobody_without_his_archive(here: GcStage) -> None:
+async def test_concurrent_undeletes_and_collections_lose_no_archive_in_use(here: GcStage) -> None:
     dice = random.Random(3)
     workspaces, codes = {}, set()
     for number in range(20):
@@ -417,7 +417,7 @@ async def test_undeletes_at_once_with_collections_leave_nobody_without_his_archi
     assert await here.objects() == set(await here.rows()) == {workspaces[workspace] for workspace in back}
 
 
-async def test_recover_refuses_what_is_marked(here: GcStage) -> None:
+async def test_recover_refuses_a_marked_archive(here: GcStage) -> None:
     demo = await here.workspace("demo", **IN_ERROR)
     key = await here.archive(demo, hours=1, orphan_since="now()")
     with pytest.raises(Refused) as refused:
@@ -429,7 +429,7 @@ async def test_recover_refuses_what_is_marked(here: GcStage) -> None:
     assert (await here.wishes.find(here.user, "demo")).recover_request is not None
 
 
-async def test_what_a_recovery_asked_for_stays_when_the_error_is_gone(here: GcStage) -> None:
+async def test_an_archive_requested_by_a_recovery_is_kept_after_the_error(here: GcStage) -> None:
     demo = await here.workspace("demo", **IN_ERROR)
     keys = [await here.archive(demo, hours=hours) for hours in (1, 2, 3, 4)]
     await here.wishes.recover(here.user, "demo", archive_key=keys[3])
@@ -454,7 +454,7 @@ async def test_an_archive_is_stored_while_archives_are_marked(here: GcStage) -> 
     assert await here.rows() == dict.fromkeys(keys, (False, False))
 
 
-async def test_a_home_that_sleeps_and_wakes_among_collections_is_never_lost(database_url: str) -> None:
+async def test_a_home_that_is_archived_and_restored_during_collections_is_not_lost(database_url: str) -> None:
     """The whole loop with a collector that keeps one archive and has no grace period: the hardest case."""
     async with control_plane(database_url) as there:
         await there.controller_store._database.execute(
@@ -487,7 +487,7 @@ async def test_a_home_that_sleeps_and_wakes_among_collections_is_never_lost(data
         assert set(there.world.archives) == {str(archived.archive.key)}
 
 
-async def test_nobody_waits_for_a_removal(faked: GcStage, world: FakeWorld) -> None:
+async def test_a_removal_does_not_block_other_work(faked: GcStage, world: FakeWorld) -> None:
     demo = await faked.workspace("demo")
     for hours in (1, 2):
         await faked.archive(demo, hours=hours)
@@ -546,9 +546,7 @@ async def test_a_collection_is_due_at_first_then_by_interval_or_when_asked_for(h
     assert await collections(here) > second
 
 
-async def test_a_skipped_collection_is_tried_again_after_a_while_or_when_asked_for_anew(
-    faked: GcStage, world: FakeWorld
-) -> None:
+async def test_a_skipped_collection_is_retried_later_or_at_a_new_request(faked: GcStage, world: FakeWorld) -> None:
     collector = faked.collector()
     await faked.seen.request()
     world.archives_out = True

@@ -80,7 +80,7 @@ async def test_a_store_of_which_too_much_is_missing_is_not_touched(here: GcStage
     await skipped(here, "5 of 9 archives are missing in the store")
 
 
-async def test_nothing_is_removed_while_homes_are_missing(here: GcStage) -> None:
+async def test_nothing_is_removed_while_the_latch_is_set(here: GcStage) -> None:
     [gone] = await purged(here, "purged")
     await here.owner.execute("INSERT INTO latches (provider, expected, missing) VALUES ('process', 9, 5)")
     await skipped(here, "too many homes are missing at process")
@@ -89,7 +89,7 @@ async def test_nothing_is_removed_while_homes_are_missing(here: GcStage) -> None
     assert gone not in await here.objects()
 
 
-async def test_a_store_that_is_another_than_the_databases_is_not_touched(here: GcStage, tmp_path: Path) -> None:
+async def test_a_store_that_does_not_belong_to_the_database_is_not_touched(here: GcStage, tmp_path: Path) -> None:
     await purged(here, "purged")
     first = await here.archives.world()
     assert await here.store.remember_store(first) == first
@@ -98,7 +98,7 @@ async def test_a_store_that_is_another_than_the_databases_is_not_touched(here: G
     await skipped(here, "this database belongs to another")
 
 
-async def test_a_disk_that_is_not_mounted_costs_the_round_and_nothing_else(here: GcStage, tmp_path: Path) -> None:
+async def test_an_unmounted_disk_only_skips_the_collection(here: GcStage, tmp_path: Path) -> None:
     keys = await purged(here, "purged")
     await here.collector(replace(DEFAULTS.retention, grace=timedelta(days=9))).collect(TERM)
     disk = unmounted(tmp_path)
@@ -114,7 +114,7 @@ async def test_a_disk_that_is_not_mounted_costs_the_round_and_nothing_else(here:
 
 
 @pytest.mark.parametrize("ended", ["NULL", "now() - interval '4 hours'", "now() + interval '1 hour'"])
-async def test_marks_begin_anew_when_collections_were_not_regular(here: GcStage, ended: str) -> None:
+async def test_marks_are_reset_when_collections_were_not_regular(here: GcStage, ended: str) -> None:
     [gone] = await purged(here, "purged")
     wanted = await here.archive(await here.workspace("demo"), hours=1, orphan_since=RIPE)
     await here.owner.execute(f"UPDATE housekeeping SET gc_ended_at = {ended}")
@@ -126,14 +126,14 @@ async def test_marks_begin_anew_when_collections_were_not_regular(here: GcStage,
     assert (await here.collect())["removed"] == 1
 
 
-async def test_what_is_going_goes_on_all_the_same(here: GcStage) -> None:
+async def test_a_removal_in_progress_continues_when_marks_are_reset(here: GcStage) -> None:
     [gone] = await purged(here, "purged")
     await here.mark(gone, removing_since="now()")
     await here.owner.execute("UPDATE housekeeping SET gc_ended_at = NULL")
     assert (await here.collect())["removed"] == 1
 
 
-async def test_the_time_to_undelete_runs_from_the_end_of_the_deletion(here: GcStage) -> None:
+async def test_the_time_to_undelete_counts_from_the_end_of_the_deletion(here: GcStage) -> None:
     """A workspace that had an error for a week has written its last archive only now."""
     late = await here.workspace("late", **{**deleted(days=8), "phase_changed_at": "now() - interval '6 days'"})
     key = await here.archive(late, hours=1)
@@ -144,7 +144,7 @@ async def test_the_time_to_undelete_runs_from_the_end_of_the_deletion(here: GcSt
 
 
 @pytest.mark.parametrize("column", ["gc_ran_at", "gc_tried_at", "gc_requested_at"])
-async def test_a_time_in_the_future_stops_nothing_and_hurries_nothing(here: GcStage, column: str) -> None:
+async def test_a_time_in_the_future_does_not_change_when_a_collection_is_due(here: GcStage, column: str) -> None:
     past = "now() - interval '2 hours'"
     await here.owner.execute(f"UPDATE housekeeping SET gc_ran_at = {past}, gc_tried_at = {past}")
     await here.owner.execute(f"UPDATE housekeeping SET {column} = now() + interval '1 year'")
@@ -158,7 +158,9 @@ async def test_a_time_in_the_future_stops_nothing_and_hurries_nothing(here: GcSt
 
 @pytest.mark.parametrize("kind", ["ARCHIVING", "CREATE_EMPTY_ARCHIVE"])
 @pytest.mark.parametrize("is_whole", [True, False])
-async def test_what_an_operation_left_behind_waits_and_goes(here: GcStage, tmp_path: Path, kind: str, is_whole: bool) -> None:
+async def test_an_archive_left_by_an_operation_is_removed_after_the_grace_period(
+    here: GcStage, tmp_path: Path, kind: str, is_whole: bool
+) -> None:
     demo = await here.workspace("demo")
     kept = await here.archive(demo, hours=9)
     await here.point(demo, kept)
@@ -179,7 +181,7 @@ async def test_what_an_operation_left_behind_waits_and_goes(here: GcStage, tmp_p
     assert (await here.collect())["left_over"] == [left]
 
 
-async def test_what_may_still_be_needed_is_not_left_over(here: GcStage) -> None:
+async def test_an_archive_that_may_be_needed_does_not_count_as_left_over(here: GcStage) -> None:
     under_way = await here.workspace("under-way")
     present = await here.archive(under_way, hours=0, in_table=False)
     await here.operation(present, outcome=None)
@@ -200,7 +202,7 @@ async def test_what_may_still_be_needed_is_not_left_over(here: GcStage) -> None:
     assert await here.rows() == {}
 
 
-async def test_what_is_left_over_stays_while_its_workspace_is_in_error(here: GcStage) -> None:
+async def test_left_over_archives_are_kept_while_the_workspace_has_an_error(here: GcStage) -> None:
     """It may be the only copy of a lost home."""
     demo = await here.workspace("demo", **IN_ERROR)
     left = await here.archive(demo, hours=0, in_table=False)
@@ -213,7 +215,7 @@ async def test_what_is_left_over_stays_while_its_workspace_is_in_error(here: GcS
     assert (await here.collect())["removed"] == 1
 
 
-async def test_the_database_itself_keeps_what_was_never_proven_an_orphan(here: GcStage) -> None:
+async def test_the_database_keeps_an_unproven_archive_marked_as_orphan(here: GcStage) -> None:
     demo = await here.workspace("demo")
     left = await here.archive(demo, hours=0, in_table=False)
     await here.operation(left)
@@ -238,7 +240,7 @@ async def refuse_to_write(here: GcStage, workspace_id: str) -> None:
     )
 
 
-async def test_one_bad_workspace_stops_no_other(here: GcStage) -> None:
+async def test_one_failing_workspace_does_not_stop_the_collection(here: GcStage) -> None:
     workspaces = [await here.workspace(f"demo-{number}", **deleted(days=1), purge="true") for number in range(3)]
     marked = [await here.archive(workspace, hours=1) for workspace in workspaces]
     bad = sorted(workspaces)[0]
@@ -257,7 +259,7 @@ async def test_one_bad_workspace_stops_no_other(here: GcStage) -> None:
     assert await here.rows() == {key: (True, False)}
 
 
-async def test_one_bad_key_stops_no_other(faked: GcStage, world: FakeWorld) -> None:
+async def test_one_failing_removal_does_not_stop_the_collection(faked: GcStage, world: FakeWorld) -> None:
     [bad] = await purged(faked, "bad")
     await purged(faked, "good")
 
@@ -273,7 +275,7 @@ async def test_one_bad_key_stops_no_other(faked: GcStage, world: FakeWorld) -> N
     assert (await faked.collect())["removed"] == 1
 
 
-async def test_however_it_ends_there_is_a_report_and_the_last_good_one_stays(faked: GcStage, world: FakeWorld) -> None:
+async def test_a_failed_collection_is_reported_and_the_last_good_report_stays(faked: GcStage, world: FakeWorld) -> None:
     await purged(faked, "purged")
     good = await faked.collect()
 
@@ -293,7 +295,7 @@ async def test_however_it_ends_there_is_a_report_and_the_last_good_one_stays(fak
     assert (await faked.seen.housekeeping()).skipped is None
 
 
-async def test_a_store_that_stays_out_is_asked_less_and_less(faked: GcStage, world: FakeWorld) -> None:
+async def test_an_unreachable_store_is_tried_less_and_less_often(faked: GcStage, world: FakeWorld) -> None:
     made = faked.collector(every_s=3600)
 
     async def is_tried(after_s: float) -> bool:
@@ -317,7 +319,7 @@ async def test_a_store_that_stays_out_is_asked_less_and_less(faked: GcStage, wor
 # ── the point of no return ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_who_goes_into_error_meanwhile_keeps_what_is_not_removed_yet(faked: GcStage, world: FakeWorld) -> None:
+async def test_a_workspace_that_gets_an_error_keeps_archives_not_removed_yet(faked: GcStage, world: FakeWorld) -> None:
     demo = await faked.workspace("demo")
     for number in range(HANDFUL + 5):
         await faked.archive(demo, hours=number + 1, orphan_since=RIPE)
@@ -339,7 +341,7 @@ async def test_who_goes_into_error_meanwhile_keeps_what_is_not_removed_yet(faked
     assert not any(is_going for _, is_going in (await faked.rows()).values())
 
 
-async def test_what_was_given_up_before_its_workspace_went_into_error_goes(here: GcStage) -> None:
+async def test_a_removal_that_began_before_the_error_is_finished(here: GcStage) -> None:
     """Its object may be partly removed: it cannot be restored."""
     demo = await here.workspace("demo", **IN_ERROR)
     key = await here.archive(demo, hours=1, orphan_since=RIPE)
@@ -347,7 +349,7 @@ async def test_what_was_given_up_before_its_workspace_went_into_error_goes(here:
     assert (await here.collect())["removed"] == 1
 
 
-async def test_nobody_who_lives_comes_to_wake_from_what_is_going(here: GcStage) -> None:
+async def test_the_database_refuses_to_point_at_an_archive_that_is_being_removed(here: GcStage) -> None:
     gone, living = await here.workspace("gone", **deleted(days=8)), await here.workspace("living")
     keys = [await here.archive(workspace, hours=1, orphan_since="now()") for workspace in (gone, living)]
     await here.point(gone, keys[0])
@@ -358,7 +360,7 @@ async def test_nobody_who_lives_comes_to_wake_from_what_is_going(here: GcStage) 
         assert refused.value.constraint_name == "what_is_going_is_not_pointed_at"
 
 
-async def test_who_does_not_lead_any_more_tells_no_age(here: GcStage) -> None:
+async def test_a_former_leader_reports_no_age(here: GcStage) -> None:
     await here.archive(await here.workspace("demo"), hours=1)
     made = here.collector()
     await made.collect(TERM)
@@ -367,7 +369,7 @@ async def test_who_does_not_lead_any_more_tells_no_age(here: GcStage) -> None:
     assert math.isnan(metrics.archive_verified_age_seconds._value.get())
 
 
-async def test_the_age_of_the_oldest_proof_is_told_between_collections(here: GcStage) -> None:
+async def test_the_age_of_the_oldest_proof_is_updated_between_collections(here: GcStage) -> None:
     made = here.collector()
     await made.do(TERM)  # not due
     assert math.isnan(metrics.archive_verified_age_seconds._value.get()), "there is none yet"

@@ -75,7 +75,7 @@ async def test_a_home_is_measured_when_it_is_new_and_after_each_stop(here: Here)
     assert here.runtime.measured == count, "it has not run since"
 
 
-async def test_what_runs_is_measured_again_after_a_while(here: Here) -> None:
+async def test_a_running_workspace_is_measured_again_after_a_while(here: Here) -> None:
     await here.measured("demo")
     await here.write("demo", 700)
     often = HomeSizes(here.plant.controller_store, here.runtime, while_running_s=0)
@@ -83,7 +83,7 @@ async def test_what_runs_is_measured_again_after_a_while(here: Here) -> None:
     assert (await here.plant.show("demo")).disk_bytes == 700
 
 
-async def test_an_archived_home_takes_nothing_and_a_restored_one_is_measured_anew(here: Here) -> None:
+async def test_an_archived_home_has_size_zero_and_a_restored_one_is_measured_again(here: Here) -> None:
     await here.write("demo", 900)
     await here.wish("demo", Wish.ARCHIVED, Phase.ARCHIVED)
     archived = await here.measured("demo")
@@ -99,7 +99,7 @@ async def test_a_measurement_changes_nothing_else(here: Here) -> None:
     assert (after.version, after.home_size is not None) == (before.version, True)
 
 
-async def test_a_home_that_cannot_be_measured_is_put_off(here: Here) -> None:
+async def test_a_home_that_cannot_be_measured_is_retried_later(here: Here) -> None:
     here.plant.world.runtime_out = True
     for _ in range(3):
         await here.sizes.do(TERM)
@@ -125,7 +125,7 @@ async def test_the_sum_is_a_metric_of_the_leader(here: Here) -> None:
     assert math.isnan(metrics.REGISTRY.get_sample_value("torpor_home_bytes") or 0)
 
 
-async def test_a_workspace_that_begins_or_ceases_to_be_paused_is_an_event(here: Here, database_url: str) -> None:
+async def test_a_pause_and_its_end_are_events(here: Here, database_url: str) -> None:
     demo = await here.plant.show("demo")
     owner = await asyncpg.connect(database_url)
 

@@ -48,7 +48,7 @@ def expired(transition: str) -> float:
 # ── going down ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_whom_nobody_uses_is_put_to_sleep_and_it_is_written_why(night: IdleStage) -> None:
+async def test_an_unused_workspace_is_stopped_and_the_reason_is_recorded(night: IdleStage) -> None:
     ada, before = await night.workspace(), expired("standby")
     await night.remembers()
     await night.watch.do(TERM)
@@ -63,7 +63,7 @@ async def test_whom_nobody_uses_is_put_to_sleep_and_it_is_written_why(night: Idl
     assert (await night.look(ada)).wish_version == asleep.wish_version
 
 
-async def test_a_home_is_archived_though_there_is_no_bus(database_url: str, tmp_path: Path) -> None:
+async def test_a_home_is_archived_without_the_bus(database_url: str, tmp_path: Path) -> None:
     async with idle_stage(database_url, f"unix://{tmp_path}/nowhere") as night:
         old = await night.workspace("old", phase=Phase.STANDBY, idle_s=100_000)
         fresh = await night.workspace("fresh", phase=Phase.STANDBY, idle_s=10)
@@ -76,7 +76,7 @@ async def test_a_home_is_archived_though_there_is_no_bus(database_url: str, tmp_
         assert expired("archive") == before + 1
 
 
-async def test_more_than_one_page_is_looked_through(night: IdleStage, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_more_than_one_page_is_checked(night: IdleStage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torpor.control.idle_watch.PAGE", 2)
     idle = [await night.workspace(f"idle-{number}") for number in range(5)]
     used = [await night.workspace(f"used-{number}") for number in range(5)]
@@ -88,7 +88,7 @@ async def test_more_than_one_page_is_looked_through(night: IdleStage, monkeypatc
 
 
 @pytest.mark.parametrize("at_once", [1, 2, 500])
-async def test_a_row_that_cannot_be_understood_keeps_nobody_else_awake(
+async def test_an_unreadable_row_does_not_prevent_other_stops(
     night: IdleStage, monkeypatch: pytest.MonkeyPatch, at_once: int
 ) -> None:
     monkeypatch.setattr("torpor.control.idle_watch.PAGE", at_once)
@@ -104,7 +104,7 @@ async def test_a_row_that_cannot_be_understood_keeps_nobody_else_awake(
         assert await night.wish_of(one) is Wish.RUNNING
 
 
-async def test_a_ttl_that_was_lowered_counts_though_the_timer_was_started_with_the_old_one(night: IdleStage) -> None:
+async def test_a_lowered_ttl_counts_for_a_timer_that_is_running(night: IdleStage) -> None:
     ada = await night.workspace()
     await night.remembers()
     await night.activity.touch({ada.id: 8 * 3600})
@@ -121,7 +121,7 @@ async def test_a_ttl_that_was_lowered_counts_though_the_timer_was_started_with_t
 # ── staying awake ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_live_connection_is_never_put_to_sleep_and_a_dead_one_runs_out(night: IdleStage) -> None:
+async def test_a_live_connection_prevents_the_stop_and_a_dead_one_expires(night: IdleStage) -> None:
     ada = await night.workspace()
     await night.remembers()
     for _ in range(10):
@@ -134,7 +134,7 @@ async def test_a_live_connection_is_never_put_to_sleep_and_a_dead_one_runs_out(n
     await night.until_asleep(ada)
 
 
-async def test_who_is_used_is_written_down_once(night: IdleStage) -> None:
+async def test_the_use_of_a_workspace_is_recorded_once(night: IdleStage) -> None:
     ada, eve = await night.workspace("ada"), await night.workspace("eve")
     await night.remembers()
     await night.activity.renew({ada.id: frozenset({CONNECTION})}, lease_s=60)
@@ -151,7 +151,7 @@ async def test_who_is_used_is_written_down_once(night: IdleStage) -> None:
     assert await night.owner.fetch("SELECT xmin FROM workspaces ORDER BY id") == written
 
 
-async def test_a_bus_that_lost_its_memory_puts_nobody_to_sleep(night: IdleStage) -> None:
+async def test_no_workspace_is_stopped_after_redis_lost_its_data(night: IdleStage) -> None:
     ada = await night.workspace()
     await night.remembers()
     await night.bus.ask(("FLUSHALL",))
@@ -162,7 +162,7 @@ async def test_a_bus_that_lost_its_memory_puts_nobody_to_sleep(night: IdleStage)
     assert await night.wish_of(ada) is Wish.STANDBY
 
 
-async def test_a_memory_lost_between_the_two_looks_puts_nobody_to_sleep(night: IdleStage) -> None:
+async def test_no_workspace_is_stopped_if_redis_loses_its_data_between_two_checks(night: IdleStage) -> None:
     ada = await night.workspace()
     await night.remembers()
     ask, looks = use_reader(night.activity), 0
@@ -179,7 +179,7 @@ async def test_a_memory_lost_between_the_two_looks_puts_nobody_to_sleep(night: I
     assert await night.wish_of(ada) is Wish.RUNNING
 
 
-async def test_a_bus_that_is_down_or_was_restarted_puts_nobody_to_sleep(database_url: str, tmp_path: Path) -> None:
+async def test_no_workspace_is_stopped_while_redis_is_down_or_after_its_restart(database_url: str, tmp_path: Path) -> None:
     server = EmbeddedValkey(tmp_path / "bus")
     url = await server.start()
     try:
@@ -199,7 +199,7 @@ async def test_a_bus_that_is_down_or_was_restarted_puts_nobody_to_sleep(database
         await server.stop()
 
 
-async def test_a_work_lease_holds_it_until_it_ends(night: IdleStage) -> None:
+async def test_a_work_lease_prevents_the_stop_until_it_ends(night: IdleStage) -> None:
     ada = await night.workspace()
     await night.remembers()
     held = await night.using.hold(night.user, ada, reason="a long build", seconds=3600)
@@ -226,7 +226,7 @@ CHANGES = [
 ]
 
 
-async def test_whatever_changed_since_the_look_leaves_it_as_it_is(night: IdleStage) -> None:
+async def test_a_workspace_that_changed_since_the_check_is_not_stopped(night: IdleStage) -> None:
     rows = [await night.workspace(f"w{number}") for number in range(len(CHANGES))]
     untouched = await night.workspace("untouched")
     await night.remembers()
@@ -241,7 +241,7 @@ async def test_whatever_changed_since_the_look_leaves_it_as_it_is(night: IdleSta
     assert await night.wish_of(untouched) is Wish.STANDBY
 
 
-async def test_one_that_cannot_be_put_to_sleep_keeps_nobody_else_awake(night: IdleStage) -> None:
+async def test_a_workspace_that_cannot_be_stopped_does_not_prevent_other_stops(night: IdleStage) -> None:
     bad, good = await night.workspace("bad"), await night.workspace("good")
     await night.owner.execute(
         f"ALTER TABLE workspaces ADD CONSTRAINT never CHECK (id <> '{bad.id}' OR desired_state = 'RUNNING')"
@@ -251,7 +251,7 @@ async def test_one_that_cannot_be_put_to_sleep_keeps_nobody_else_awake(night: Id
     assert [await night.wish_of(one) for one in (bad, good)] == [Wish.RUNNING, Wish.STANDBY]
 
 
-async def test_a_database_that_will_not_write_one_row_keeps_nobody_else_awake(night: IdleStage) -> None:
+async def test_a_failed_write_of_one_row_does_not_prevent_other_stops(night: IdleStage) -> None:
     bad, good = await night.workspace("bad", idle_s=7200), await night.workspace("good")
     await night.owner.execute(CANCELLING.format(id=bad.id))
     await night.remembers()
@@ -259,7 +259,7 @@ async def test_a_database_that_will_not_write_one_row_keeps_nobody_else_awake(ni
     assert [await night.wish_of(one) for one in (bad, good)] == [Wish.RUNNING, Wish.STANDBY]
 
 
-async def test_a_database_that_will_write_no_row_ends_the_turn(night: IdleStage) -> None:
+async def test_failed_writes_of_all_rows_end_the_turn(night: IdleStage) -> None:
     rows = [await night.workspace(f"w{number}") for number in range(MOST_FAILURES + 2)]
     await night.owner.execute(CANCELLING.format(id="' || NEW.id || '"))
     await night.remembers()
@@ -268,7 +268,7 @@ async def test_a_database_that_will_write_no_row_ends_the_turn(night: IdleStage)
     assert {await night.wish_of(row) for row in rows} == {Wish.RUNNING}
 
 
-async def test_who_is_written_by_somebody_else_just_now_is_not_waited_for(night: IdleStage) -> None:
+async def test_a_locked_row_is_skipped(night: IdleStage) -> None:
     busy, idle = await night.workspace("busy", idle_s=7200), await night.workspace("idle")
     await night.remembers()
     async with night.owner.transaction():
@@ -284,7 +284,7 @@ async def test_who_is_written_by_somebody_else_just_now_is_not_waited_for(night:
 
 
 @pytest.mark.parametrize("wish_comes", ["before", "at any time", "under its hands"])
-async def test_a_wish_that_races_with_sleep_wins(night: IdleStage, wish_comes: str) -> None:
+async def test_a_request_wins_against_a_concurrent_automatic_stop(night: IdleStage, wish_comes: str) -> None:
     """In either order, the accepted wish wins."""
     ada = await night.workspace()
     await night.remembers()
@@ -315,7 +315,7 @@ async def test_a_wish_that_races_with_sleep_wins(night: IdleStage, wish_comes: s
 
 
 @pytest.mark.parametrize("knock_comes", ["before", "at any time", "under its hands"])
-async def test_a_knock_that_races_with_sleep_wins(night: IdleStage, knock_comes: str) -> None:
+async def test_a_wake_wins_against_a_concurrent_automatic_stop(night: IdleStage, knock_comes: str) -> None:
     """After a wake was accepted, the workspace stays awake."""
     ada = await night.workspace()
     await night.remembers()
@@ -343,7 +343,7 @@ async def test_a_knock_that_races_with_sleep_wins(night: IdleStage, knock_comes:
         assert await night.wish_of(ada) is Wish.RUNNING
 
 
-async def test_who_connects_during_the_last_look_is_seen(night: IdleStage) -> None:
+async def test_a_connection_during_the_last_check_prevents_the_stop(night: IdleStage) -> None:
     ada = await night.workspace()
     await night.remembers()
     ask = use_reader(night.activity)
@@ -378,7 +378,7 @@ async def test_a_deposed_leader_writes_nothing(night: IdleStage) -> None:
 # ── touching ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_reaching_running_and_wishing_it_start_the_idle_timer(night: IdleStage) -> None:
+async def test_reaching_running_and_requesting_it_start_the_idle_timer(night: IdleStage) -> None:
     ada = await night.workspace()
     asleep = await night.workspace("asleep", phase=Phase.STANDBY)
     assert await night.touches.tell()
@@ -394,7 +394,7 @@ async def test_reaching_running_and_wishing_it_start_the_idle_timer(night: IdleS
     assert (await night.activity.uses([ada.id]))[ada.id].idle_timer_s is not None
 
 
-async def test_a_touch_waits_for_a_bus_that_is_out_and_tells_what_is_left_of_it(tmp_path: Path) -> None:
+async def test_a_touch_waits_for_the_bus_and_sends_the_remaining_time(tmp_path: Path) -> None:
     server = EmbeddedValkey(tmp_path / "bus")
     url = await server.start()
     bus = await Bus.open(url)
@@ -461,7 +461,7 @@ async def test_a_touch_with_a_ttl_that_was_lowered_is_sent() -> None:
 
 
 @pytest.mark.parametrize("error", [ValueError, asyncio.CancelledError])
-async def test_whatever_goes_wrong_no_touch_is_lost(error: type[BaseException]) -> None:
+async def test_no_touch_is_lost_after_an_error(error: type[BaseException]) -> None:
     sent: list[dict[str, float]] = []
 
     class Broken(RedisActivity):
@@ -483,11 +483,11 @@ async def test_whatever_goes_wrong_no_touch_is_lost(error: type[BaseException]) 
     assert sent == [{"w": 60}]
 
 
-def test_there_is_time_for_a_second_try_between_the_two_looks() -> None:
+def test_there_is_time_for_a_retry_between_the_two_checks() -> None:
     assert CONFIRM_AFTER_PART > PATIENCE_PART + RETRY_PART
 
 
-async def test_only_a_controller_that_lives_says_what_was_used_until_now(night: IdleStage) -> None:
+async def test_only_a_live_controller_records_use_at_a_stop(night: IdleStage) -> None:
     ada = await night.workspace()
     joined = (
         "INSERT INTO controllers (node_id, world, expires_at)"
@@ -505,7 +505,7 @@ async def test_only_a_controller_that_lives_says_what_was_used_until_now(night: 
 
 
 @pytest.mark.parametrize("statement", ["standby_due", "archive_due"])
-async def test_who_is_not_due_is_not_read(night: IdleStage, statement: str) -> None:
+async def test_only_due_workspaces_are_read_by_the_index(night: IdleStage, statement: str) -> None:
     await night.owner.execute("SET enable_seqscan = off")
     await night.owner.execute("SET enable_bitmapscan = off")
     plan = await night.owner.fetch(f"EXPLAIN {SERVICE_STORE[statement]}", None, uuid.UUID(int=0), 500)

@@ -8,7 +8,7 @@ from torpor.domain.states import Phase, Wish
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_workspace_runs_sleeps_is_archived_and_wakes(database_url: str) -> None:
+async def test_a_workspace_runs_is_archived_and_runs_again(database_url: str) -> None:
     async with control_plane(database_url) as here:
         created = await here.wishes.create(here.user, name="demo")
         running = await here.until_phase("demo", Phase.RUNNING)

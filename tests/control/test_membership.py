@@ -54,7 +54,7 @@ async def kept(membership: Membership) -> AsyncIterator[asyncio.Task[None]]:
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_shards_are_divided_among_the_living_and_come_back_when_one_dies(store: ControllerStore) -> None:
+async def test_shards_are_divided_among_live_controllers_and_return_when_one_expires(store: ControllerStore) -> None:
     ada, bob = member(store, "ada"), member(store, "bob")
     await ada.join()
     assert ada.shards == ALL_SHARDS
@@ -68,7 +68,7 @@ async def test_shards_are_divided_among_the_living_and_come_back_when_one_dies(s
         await until(lambda: ada.shards == ALL_SHARDS)
 
 
-async def test_who_leaves_in_good_order_is_not_waited_for(store: ControllerStore) -> None:
+async def test_the_shards_of_a_controller_that_leaves_are_taken_over_at_once(store: ControllerStore) -> None:
     ada = Membership(store, NodeIdentity("ada", "fake:w", False), HeartbeatOptions(interval_s=0.05, expiry_s=60))
     bob = Membership(store, NodeIdentity("bob", "fake:w", False), HeartbeatOptions(interval_s=0.05, expiry_s=60))
     await ada.join()
@@ -79,7 +79,7 @@ async def test_who_leaves_in_good_order_is_not_waited_for(store: ControllerStore
         await until(lambda: ada.shards == ALL_SHARDS)
 
 
-async def test_a_sign_of_life_that_comes_too_late_is_none(store: ControllerStore) -> None:
+async def test_a_late_heartbeat_does_not_renew_an_expired_life(store: ControllerStore) -> None:
     ada = member(store, "ada")
     await ada.join()
     await until(lambda: not ada.lives())
@@ -92,7 +92,7 @@ async def test_a_sign_of_life_that_comes_too_late_is_none(store: ControllerStore
     assert ada.lives()
 
 
-async def test_a_life_whose_database_does_not_answer_ends_by_its_own_clock(database_url: str) -> None:
+async def test_a_life_ends_by_its_own_clock_without_the_database(database_url: str) -> None:
     database = await Database.open(database_url, Role.CONTROLLER)
     ada = member(ControllerStore(database, provider="fake"), "ada")
     await ada.join()
@@ -102,14 +102,14 @@ async def test_a_life_whose_database_does_not_answer_ends_by_its_own_clock(datab
             await ada.keep()
 
 
-async def test_controllers_of_different_worlds_do_not_share_a_database(store: ControllerStore) -> None:
+async def test_controllers_of_different_engines_do_not_share_a_database(store: ControllerStore) -> None:
     await member(store, "ada", world="fake:one").join()
     with pytest.raises(Refused, match="another Torpor controls this database"):
         await member(store, "bob", world="fake:other").join()
     await member(store, "bob", world="fake:other").join(within_s=5)
 
 
-async def test_a_world_that_only_one_can_hold_is_taken_over_at_once(store: ControllerStore) -> None:
+async def test_an_exclusive_engine_is_taken_over_at_once(store: ControllerStore) -> None:
     ada = Membership(store, NodeIdentity("ada", "process:p", True), HeartbeatOptions(interval_s=0.05, expiry_s=60))
     await ada.join()
     bob = member(store, "bob", world="process:p", exclusive=True)
@@ -140,14 +140,14 @@ async def sign_up(database_url: str, *usernames: str) -> None:
     await database.close()
 
 
-async def test_the_row_of_a_life_tells_what_it_confines(store: ControllerStore) -> None:
+async def test_the_row_of_a_life_has_its_confinement(store: ControllerStore) -> None:
     told = {"ada": CONFINED, "bob": UNCONFINED, "cyd": ACCEPTED}
     for node_id, confinement in told.items():
         await confining(store, node_id, confinement).join()
     assert {one.node_id: one.confinement for one in await store.members()} == told
 
 
-async def test_what_a_newer_controller_tells_of_its_confinement_is_read(store: ControllerStore, database_url: str) -> None:
+async def test_unknown_fields_of_the_confinement_are_ignored(store: ControllerStore, database_url: str) -> None:
     await confining(store, "ada", CONFINED).join()
     owner = await asyncpg.connect(database_url)
     newer = [{"what": "network", "why": "it is shared", "remedy": "", "unknown here": 1}]
@@ -246,7 +246,7 @@ def leaders(among: list[Node]) -> list[Node]:
     return [node for node in among if node.coordinator.is_leader]
 
 
-async def test_one_leads_and_when_it_goes_another_does_under_a_higher_term(database_url: str) -> None:
+async def test_one_controller_leads_and_its_successor_has_a_higher_term(database_url: str) -> None:
     async with nodes(database_url, "ada", "bob", "cyd") as all_of_them:
         await until(lambda: len(leaders(all_of_them)) == 1 and leaders(all_of_them)[0].duty.terms)
         (first,) = leaders(all_of_them)
@@ -273,7 +273,7 @@ async def test_the_uptime_is_that_of_the_process_also_of_a_follower(database_url
         assert other.coordinator.uptime_s > before[other.coordinator.node_id], "it does not restart with the lead"
 
 
-async def test_a_lost_connection_gives_up_the_lead_and_it_comes_back_by_itself(database_url: str) -> None:
+async def test_a_lost_connection_ends_the_lead_which_is_taken_again(database_url: str) -> None:
     async with nodes(database_url, "ada") as (ada,):
         await until(lambda: ada.duty.terms)
         before = ada.duty.terms[-1]
@@ -286,7 +286,7 @@ async def test_a_lost_connection_gives_up_the_lead_and_it_comes_back_by_itself(d
         await owner.close()
 
 
-async def test_a_half_open_connection_of_the_lock_keeps_no_leader_out(
+async def test_a_half_open_connection_of_the_lock_does_not_prevent_a_new_leader(
     postgres: EmbeddedPostgres, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The server keeps the lock for a connection that is dead only for its client, and the client stays a member."""
@@ -320,7 +320,7 @@ class Stubborn(Count):
             raise
 
 
-async def test_the_lead_ends_in_order_though_its_end_is_cancelled_meanwhile(database_url: str) -> None:
+async def test_a_cancellation_during_the_end_of_the_lead_does_not_interrupt_it(database_url: str) -> None:
     duty = Stubborn()
     async with nodes(database_url, "ada", duty=duty) as (ada,):
         await until(lambda: duty.terms)
@@ -336,7 +336,7 @@ async def test_the_lead_ends_in_order_though_its_end_is_cancelled_meanwhile(data
         await owner.close()
 
 
-async def test_a_leader_that_shows_no_sign_of_life_is_replaced_and_its_term_is_over(database_url: str) -> None:
+async def test_a_silent_leader_is_replaced_and_its_term_ends(database_url: str) -> None:
     async with nodes(database_url, "ada") as (ada,):
         # A leader that was stopped (SIGSTOP): its connection holds the lock, its membership has expired.
         await until(lambda: ada.duty.terms)
@@ -358,7 +358,7 @@ async def test_a_leader_that_shows_no_sign_of_life_is_replaced_and_its_term_is_o
             await late.close()
 
 
-async def test_who_was_stopped_in_the_middle_of_a_duty_does_not_keep_its_successor_from_a_term(database_url: str) -> None:
+async def test_a_leader_stopped_during_a_duty_does_not_block_the_next_term(database_url: str) -> None:
     async with nodes(database_url, "ada") as (ada,):
         await until(lambda: ada.duty.terms)
         await ada.end()
@@ -370,7 +370,7 @@ async def test_who_was_stopped_in_the_middle_of_a_duty_does_not_keep_its_success
         await until(stopped.is_closed)
 
 
-async def test_who_has_just_taken_the_lock_is_given_time_for_its_term(database_url: str) -> None:
+async def test_a_new_holder_of_the_lock_has_time_to_begin_its_term(database_url: str) -> None:
     async with nodes(database_url, "ada") as (ada,):
         await until(lambda: ada.duty.terms)
         await ada.end()
@@ -388,7 +388,7 @@ async def test_who_has_just_taken_the_lock_is_given_time_for_its_term(database_u
     await stuck.give_up()
 
 
-async def test_somebody_elses_lock_is_never_broken(database_url: str) -> None:
+async def test_a_foreign_lock_is_never_broken(database_url: str) -> None:
     foreign = await asyncpg.connect(database_url)
     await foreign.execute("SELECT pg_advisory_lock(12345)")
     assert await Leadership.take(database_url, lock_id=12345, silent_after_s=0.0) is None
@@ -396,14 +396,14 @@ async def test_somebody_elses_lock_is_never_broken(database_url: str) -> None:
     await foreign.close()
 
 
-async def test_two_of_one_name_do_not_live_at_once(store: ControllerStore) -> None:
+async def test_two_controllers_of_one_name_are_not_members_at_once(store: ControllerStore) -> None:
     await member(store, "ada").join()
     with pytest.raises(Refused, match="another controller is already named 'ada'"):
         await member(store, "ada").join()
     await member(store, "ada").join(within_s=5)
 
 
-async def test_a_living_leader_is_left_alone(database_url: str) -> None:
+async def test_a_live_leader_is_not_replaced(database_url: str) -> None:
     async with nodes(database_url, "ada", "bob") as both:
         await until(lambda: len(leaders(both)) == 1)
         (first,) = leaders(both)
@@ -413,7 +413,7 @@ async def test_a_living_leader_is_left_alone(database_url: str) -> None:
         assert first.coordinator.term == term
 
 
-async def test_a_duty_that_fails_skips_its_turn_and_goes_on(database_url: str) -> None:
+async def test_a_failed_turn_of_a_duty_is_followed_by_the_next(database_url: str) -> None:
     async with nodes(database_url, "ada") as (ada,):
         await until(lambda: ada.duty.terms)
         ada.duty.trouble = ValueError("today it does not work")
@@ -422,7 +422,7 @@ async def test_a_duty_that_fails_skips_its_turn_and_goes_on(database_url: str) -
         await until(lambda: max(Counter(ada.duty.terms[count:]).values(), default=0) > 3)
 
 
-async def test_a_duty_that_was_overtaken_ends_the_lead(database_url: str) -> None:
+async def test_a_deposed_duty_ends_the_lead(database_url: str) -> None:
     async with nodes(database_url, "ada") as (ada,):
         await until(lambda: ada.duty.terms)
         before = ada.duty.terms[-1]

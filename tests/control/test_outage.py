@@ -64,7 +64,7 @@ def _is_at(phase: Phase, seen: Workspace) -> bool:
 
 
 @pytest.mark.parametrize("out", ["runtime_out", "archives_out", "both"])
-async def test_ten_minutes_without_a_provider_leave_nobody_in_error(database_url: str, out: str) -> None:
+async def test_ten_minutes_without_a_provider_cause_no_error(database_url: str, out: str) -> None:
     async with control_plane(database_url, tuning=KNOBS) as here:
         names = [f"w-{number}" for number in range(len(JOURNEYS))]
         made = [(name, start) for name, (start, _) in zip(names, JOURNEYS, strict=True) if start is not None]
@@ -110,7 +110,7 @@ async def outages_told(database_url: str) -> list[str]:
     return [reason for reason, _ in itertools.groupby(row["reason"] or "" for row in rows)]
 
 
-async def test_an_archive_store_that_is_out_is_named_with_every_attempt_until_it_answers(database_url: str) -> None:
+async def test_an_outage_of_the_archive_store_is_shown_until_it_ends(database_url: str) -> None:
     async with control_plane(database_url) as here:
         await here.wishes.create(here.user, name="w", desired_state=Wish.STANDBY)
         await here.until_phase("w", Phase.STANDBY)
@@ -169,7 +169,7 @@ def looks_so_far() -> float:
 
 
 @pytest.mark.parametrize("is_under_way", [False, True], ids=["before it begins", "under way"])
-async def test_a_runtime_that_is_out_is_named_with_since_when_until_it_answers(database_url: str, is_under_way: bool) -> None:
+async def test_an_outage_of_the_runtime_is_shown_with_its_start_until_it_ends(database_url: str, is_under_way: bool) -> None:
     async with control_plane(database_url) as here:
         await here.wishes.create(here.user, name="w", desired_state=Wish.STANDBY)
         await here.wishes.create(here.user, name="at-rest", desired_state=Wish.STANDBY)
@@ -202,7 +202,7 @@ async def test_a_runtime_that_is_out_is_named_with_since_when_until_it_answers(d
     assert (await outages_told(database_url))[-2:] == [Outage.RUNTIME, "Healthy"]
 
 
-async def test_a_runtime_that_is_out_for_a_workspace_in_error_does_not_make_it_healthy() -> None:
+async def test_an_outage_of_the_runtime_does_not_make_an_error_healthy() -> None:
     row = workspace(phase=Phase.ERROR, desired_state=Wish.RUNNING, wish_version=6, error=error(Reason.TIMEOUT, wish_version=5))
     unhealthy = replace(row, conditions=replace(row.conditions, healthy=WorkspaceCondition(False, "Timeout", "late")))
     change = runtime_is_out(unhealthy, "no answer", now=NOW, epoch=1)

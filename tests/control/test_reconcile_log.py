@@ -39,7 +39,7 @@ async def test_the_history_and_the_metric_count_bytes_that_were_written(database
     assert (moved("packed") - packed, moved("restored") - restored) == (1000, 1000)
 
 
-async def test_a_wake_is_counted_from_the_request_and_a_restart_is_none(database_url: str) -> None:
+async def test_a_wake_is_measured_from_the_request_and_a_restart_does_not_count(database_url: str) -> None:
     async with control_plane(database_url) as here:
         workspace_id = (await here.wishes.create(here.user, name="demo")).id
         await here.until_phase("demo", Phase.RUNNING)

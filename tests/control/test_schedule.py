@@ -30,12 +30,12 @@ async def pace(clock: Clock) -> Schedule:
     return paced
 
 
-async def test_everything_every_ten_seconds(pace: Schedule, clock: Clock) -> None:
+async def test_a_full_resync_is_due_every_ten_seconds(pace: Schedule, clock: Clock) -> None:
     clock.now = 10
     assert await pace.next() is None
 
 
-async def test_what_is_due_comes_before_everything_else(pace: Schedule, clock: Clock) -> None:
+async def test_due_workspaces_come_before_the_full_resync(pace: Schedule, clock: Clock) -> None:
     pace.look_again("a", 2)
     pace.look_again("b", 5)
     clock.now = 2
@@ -44,7 +44,7 @@ async def test_what_is_due_comes_before_everything_else(pace: Schedule, clock: C
     assert await pace.next() == frozenset({"b"})
 
 
-async def test_what_a_look_at_everything_comes_before_goes_along_until_one_succeeds(pace: Schedule, clock: Clock) -> None:
+async def test_a_full_resync_includes_due_workspaces_until_it_succeeds(pace: Schedule, clock: Clock) -> None:
     pace.look_again("a", 2)
     pace.look_again("b", 20)
     pace.hint("c")
@@ -69,7 +69,7 @@ async def test_a_hint_ends_the_wait_at_once(pace: Schedule) -> None:
     assert await asyncio.wait_for(waiting, 1) == frozenset({"a", "b"})
 
 
-async def test_a_hint_during_a_look_is_good_for_another_one(pace: Schedule) -> None:
+async def test_a_hint_during_a_pass_causes_another_pass(pace: Schedule) -> None:
     pace.hint("a")
     assert await pace.next() == frozenset({"a"})
     pace.hint("a")
@@ -77,12 +77,12 @@ async def test_a_hint_during_a_look_is_good_for_another_one(pace: Schedule) -> N
     assert await pace.next() == frozenset({"a"})
 
 
-async def test_a_hint_without_a_name_means_everything(pace: Schedule) -> None:
+async def test_a_hint_without_an_id_causes_a_full_resync(pace: Schedule) -> None:
     pace.hint()
     assert await pace.next() is None
 
 
-async def test_a_failed_look_at_everything_is_repeated_soon(pace: Schedule, clock: Clock) -> None:
+async def test_a_failed_full_resync_is_repeated_soon(pace: Schedule, clock: Clock) -> None:
     pace.retry_everything()
     clock.now = 2
     assert await pace.next() is None

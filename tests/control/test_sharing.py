@@ -58,7 +58,7 @@ async def held_by(database_url: str) -> dict[str, int]:
     return {row["id"]: row["held_by"] for row in rows}
 
 
-async def test_each_looks_after_its_own_and_everything_is_started_once(database_url: str) -> None:
+async def test_each_controller_runs_its_own_shards_and_every_workspace_starts_once(database_url: str) -> None:
     async with control_plane(database_url, runs=False) as here:
         members = [
             Membership(here.controller_store, NodeIdentity(name, WORLD, False), HeartbeatOptions(0.05, 5))
@@ -88,7 +88,7 @@ async def test_each_looks_after_its_own_and_everything_is_started_once(database_
         assert len(starts) == len(set(starts)) == 40
 
 
-async def test_what_is_under_way_stays_where_it_is_when_shards_change_hands(database_url: str) -> None:
+async def test_an_operation_stays_with_its_controller_when_shards_move(database_url: str) -> None:
     async with control_plane(database_url, runs=False) as here:
         life, first = await another(here)
         gate = here.world.interfere = FirstWaits("ensure_running")
@@ -111,7 +111,7 @@ async def test_what_is_under_way_stays_where_it_is_when_shards_change_hands(data
         assert [verb for verb, _ in here.world.done].count("ensure_running") == 1
 
 
-async def test_one_that_was_paused_can_do_no_harm_when_it_comes_back(database_url: str) -> None:
+async def test_a_paused_controller_does_no_harm_when_it_continues(database_url: str) -> None:
     """It believes it is a member, with a running effect and a pending write, while another controller has taken over."""
     async with control_plane(database_url, runs=False) as here:
         paused_life, paused = await another(here, expiry_s=0.6)
@@ -161,7 +161,7 @@ async def test_many_controllers_write_nothing_when_there_is_nothing_to_do(databa
         assert await held_by(database_url) == before
 
 
-async def test_what_vanishes_at_rest_is_noticed_though_its_row_is_not_read(database_url: str) -> None:
+async def test_a_missing_container_of_an_idle_row_is_noticed(database_url: str) -> None:
     async with control_plane(database_url, runs=False) as here:
         created = await here.wishes.create(here.user, name="demo")
         async with running(here.controller):
@@ -174,7 +174,7 @@ async def test_what_vanishes_at_rest_is_noticed_though_its_row_is_not_read(datab
         assert again.operation is Operation.NONE
 
 
-async def test_a_late_start_is_refused_though_the_successor_needed_nothing_of_the_provider(database_url: str) -> None:
+async def test_a_late_start_is_refused_even_if_the_successor_made_no_call(database_url: str) -> None:
     """The wish changed meanwhile, so the successor had no container to start or stop."""
     async with control_plane(database_url, runs=False) as here:
         _, paused = await another(here, expiry_s=0.6)
@@ -204,7 +204,7 @@ async def test_a_database_restored_from_a_backup_catches_up_with_the_providers_e
         assert archived.error is None
 
 
-async def test_more_than_one_look_can_bear_is_read_in_several(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_many_rows_are_read_in_several_passes(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torpor.store.controller_store.MOST_AT_ONCE", 5)
     async with control_plane(database_url) as here:
         ids = [(await here.wishes.create(here.user, name=f"w-{number}")).id for number in range(23)]
@@ -217,7 +217,7 @@ async def test_more_than_one_look_can_bear_is_read_in_several(database_url: str,
             await here.until("w-7", lambda seen: seen.revision == 2 and seen.phase is Phase.RUNNING)
 
 
-async def test_whoever_cannot_be_told_of_a_stop_holds_up_nobody_else(database_url: str) -> None:
+async def test_a_failing_stop_listener_does_not_delay_other_workspaces(database_url: str) -> None:
     async def nobody_answers(_workspace_ids: Sequence[str]) -> None:
         if out:
             raise Unavailable("no connection is free")
@@ -239,7 +239,7 @@ async def test_whoever_cannot_be_told_of_a_stop_holds_up_nobody_else(database_ur
             await here.until_phase("stops", Phase.STANDBY)
 
 
-async def test_the_latch_holds_for_what_is_being_tried_again_and_stops_its_deadline(database_url: str) -> None:
+async def test_the_latch_pauses_retries_and_their_deadlines(database_url: str) -> None:
     """Three workspaces are being retried when all resources disappear."""
 
     async def refuse(verb: str, _workspace_id: str) -> None:

@@ -58,7 +58,7 @@ async def left_s(night: IdleStage, workspace: Workspace) -> float | None:
     return None if at is None else (at - await night.service.now()).total_seconds()
 
 
-async def test_a_warning_is_given_once_and_is_an_event(night: IdleStage) -> None:
+async def test_a_warning_is_sent_once_and_is_an_event(night: IdleStage) -> None:
     near, far = await unused(night, "near"), await unused(night, "far", for_s=TTL_S - 310)
     await remembers(night)
     before = await events(night, near)
@@ -75,7 +75,7 @@ async def test_a_warning_is_given_once_and_is_an_event(night: IdleStage) -> None
     assert await events(night, near) == [*before, "sleeping_soon"]
 
 
-async def test_use_takes_the_warning_back_and_the_next_one_is_given_again(night: IdleStage) -> None:
+async def test_use_clears_the_warning_and_the_next_one_is_sent_again(night: IdleStage) -> None:
     touched, connected, busy = [await unused(night, name) for name in ("touched", "connected", "busy")]
     await remembers(night)
     await night.watch.do(TERM)
@@ -93,7 +93,7 @@ async def test_use_takes_the_warning_back_and_the_next_one_is_given_again(night:
     assert 240 < (await left_s(night, touched) or 0) < 251
 
 
-async def test_a_hold_takes_the_warning_back_at_once_and_its_end_is_warned_of(night: IdleStage) -> None:
+async def test_a_hold_clears_the_warning_at_once_and_its_end_is_warned_of(night: IdleStage) -> None:
     ada = await unused(night, for_s=TTL_S + 10_000)
     await remembers(night)
     await night.using.hold(night.user, ada, reason="a short test", seconds=250)
@@ -118,7 +118,7 @@ CLEARING = [
 ]
 
 
-async def test_whoever_writes_that_it_will_not_be_stopped_takes_the_warning_back(night: IdleStage) -> None:
+async def test_a_change_that_prevents_the_stop_clears_the_warning(night: IdleStage) -> None:
     rows = [await unused(night, f"w{number}") for number in range(len(CLEARING))]
     await remembers(night)
     await night.watch.do(TERM)
@@ -129,7 +129,7 @@ async def test_whoever_writes_that_it_will_not_be_stopped_takes_the_warning_back
         assert (await events(night, row))[-1] in ("state_changed", "error")
 
 
-async def test_a_bus_that_lost_its_memory_warns_of_nothing(night: IdleStage) -> None:
+async def test_no_warning_is_sent_after_redis_lost_its_data(night: IdleStage) -> None:
     ada, eve = await unused(night, "ada"), await unused(night, "eve")
     await remembers(night)
     await night.watch.do(TERM)
@@ -141,7 +141,7 @@ async def test_a_bus_that_lost_its_memory_warns_of_nothing(night: IdleStage) -> 
     assert (await night.look(eve)).sleeps_at is None
 
 
-async def test_a_wish_or_a_hold_that_comes_during_the_look_is_not_overwritten(night: IdleStage) -> None:
+async def test_a_request_or_a_hold_during_the_check_is_not_overwritten(night: IdleStage) -> None:
     wished, held = await unused(night, "wished"), await unused(night, "held")
     await remembers(night)
     ask = use_reader(night.activity)
@@ -156,7 +156,7 @@ async def test_a_wish_or_a_hold_that_comes_during_the_look_is_not_overwritten(ni
     assert [(await night.look(one)).sleeps_at for one in (wished, held)] == [None, None]
 
 
-async def test_a_stop_ends_the_warning_and_a_late_one_comes_before_it(night: IdleStage) -> None:
+async def test_a_stop_clears_the_warning_and_a_late_warning_precedes_the_stop(night: IdleStage) -> None:
     ada = await unused(night, for_s=TTL_S + 100)
     await remembers(night)
     await night.watch.do(TERM)
@@ -173,7 +173,7 @@ async def test_a_warning_that_cannot_be_written_prevents_no_stop(night: IdleStag
     assert [await night.wish_of(one) for one in (near, due)] == [Wish.RUNNING, Wish.STANDBY]
 
 
-async def test_a_deposed_leader_warns_of_nothing(night: IdleStage) -> None:
+async def test_a_deposed_leader_sends_no_warning(night: IdleStage) -> None:
     ada = await unused(night)
     await remembers(night)
     await night.owner.execute("UPDATE system_locks SET epoch = epoch + 1")
@@ -184,7 +184,7 @@ async def test_a_deposed_leader_warns_of_nothing(night: IdleStage) -> None:
     assert (await night.look(ada)).sleeps_at is None
 
 
-async def test_the_watch_comes_early_for_a_warning_and_while_one_stands(night: IdleStage) -> None:
+async def test_the_watch_runs_earlier_before_a_warning_and_while_one_is_active(night: IdleStage) -> None:
     await remembers(night)
     interval_s, shortest_s = night.watch.interval_s, night.watch.interval_s * SHORTEST_PAUSE_PART
     assert await night.watch.do(TERM) == interval_s
@@ -212,7 +212,7 @@ async def test_the_database_and_the_rule_agree_on_when_to_warn(night: IdleStage,
         assert [one.workspace.id for one in page.due] == ([ada.id] if is_read else [])
 
 
-async def test_the_next_one_is_found_by_the_index(night: IdleStage) -> None:
+async def test_the_next_due_workspace_is_found_by_the_index(night: IdleStage) -> None:
     await night.owner.execute("SET enable_seqscan = off")
     await night.owner.execute("SET enable_bitmapscan = off")
     plan = "\n".join(row[0] for row in await night.owner.fetch(f"EXPLAIN {SERVICE_STORE['next_standby_due']}"))

@@ -57,7 +57,7 @@ async def work_on(capacity: int) -> AsyncIterator[Work]:
         await stop(*work.tasks.values())
 
 
-async def test_one_owner_leaves_room_for_another() -> None:
+async def test_one_owner_does_not_get_all_slots() -> None:
     async with work_on(4) as work:
         await work.begin("ada-1", "ada-2", "ada-3", "ada-4", "ben-1")
         assert work.running == ["ada-1", "ada-2", "ben-1"]
@@ -84,7 +84,7 @@ async def test_owners_take_turns_at_a_single_slot() -> None:
         assert order == ["ada-1", "ben-1", "ada-2", "ada-3"]
 
 
-async def test_one_that_is_cancelled_while_it_waits_takes_no_slot() -> None:
+async def test_a_task_cancelled_while_waiting_takes_no_slot() -> None:
     async with work_on(1) as work:
         await work.begin("ada-1", "ben-1", "eve-1")
         work.tasks["ben-1"].cancel()
@@ -96,7 +96,7 @@ async def test_one_that_is_cancelled_while_it_waits_takes_no_slot() -> None:
         assert work.running == ["ada-2"]
 
 
-async def test_one_that_is_cancelled_in_the_moment_it_is_given_a_slot_gives_it_back() -> None:
+async def test_a_task_cancelled_when_it_gets_a_slot_releases_it() -> None:
     for cancels_first in (True, False):
         async with work_on(1) as work:
             await work.begin("ada-1", "ben-1", "eve-1")
@@ -114,7 +114,7 @@ async def test_one_that_is_cancelled_in_the_moment_it_is_given_a_slot_gives_it_b
             assert work.running == ["ada-2"]
 
 
-async def test_one_that_is_cancelled_at_work_gives_its_slot_back() -> None:
+async def test_a_task_cancelled_while_running_releases_its_slot() -> None:
     async with work_on(1) as work:
         await work.begin("ada-1", "ben-1")
         work.tasks["ada-1"].cancel()

@@ -31,7 +31,7 @@ def tables() -> dict[str, Any]:
     return found
 
 
-def test_every_phase_operation_wish_and_outcome_has_a_label(tables: dict[str, Any]) -> None:
+def test_every_phase_operation_requested_state_and_outcome_has_a_label(tables: dict[str, Any]) -> None:
     assert set(tables["STATUS_OF_PHASE"]) == set(tables["PHASE_SENTENCE"]) == set(tables["ACTIONS"]) == set(Phase)
     assert set(tables["STATUS_OF_OPERATION"]) == set(tables["OPERATION_NAME"]) == set(tables["LEADS"]) == OPERATIONS
     assert set(tables["WISH_LABEL"]) == set(tables["WISHES"]) == set(Wish)

@@ -132,9 +132,7 @@ def test_the_list_follows_changes(admin: BrowserUser, here: Product, made: Calla
     admin.see("one", "RUNNING")
 
 
-def test_the_page_reconnects_and_shows_what_changed_meanwhile(
-    admin: BrowserUser, here: Product, made: Callable[..., str]
-) -> None:
+def test_the_page_reconnects_and_shows_missed_changes(admin: BrowserUser, here: Product, made: Callable[..., str]) -> None:
     made("steady")
     admin.see("steady", "RUNNING")
     here.stop()

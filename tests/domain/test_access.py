@@ -13,7 +13,7 @@ SHARED = replace(workspace(), owner="ada", name="demo", shares={"bob": "use", "m
 NEARNESS = {"ada": Access.OWN, "bob": Access.USE, "mia": Access.MANAGE, "eve": Access.NONE}
 
 
-def test_every_deed_says_what_it_needs_and_every_share_what_it_grants() -> None:
+def test_every_permission_has_its_needs_and_every_share_its_grants() -> None:
     assert NEEDS.keys() == set(Permission)
     assert GRANTS.keys() == set(Share)
     assert {scope for _, scope in NEEDS.values()} <= EVERY_SCOPE
@@ -22,13 +22,13 @@ def test_every_deed_says_what_it_needs_and_every_share_what_it_grants() -> None:
 
 @pytest.mark.parametrize("is_admin", [False, True])
 @pytest.mark.parametrize("username", NEARNESS)
-def test_how_near_somebody_is(username: str, is_admin: bool) -> None:
+def test_access_follows_from_ownership_share_and_admin(username: str, is_admin: bool) -> None:
     assert access(SHARED, username, is_admin=is_admin) is (Access.OWN if is_admin else NEARNESS[username])
 
 
 @pytest.mark.parametrize("deed", Permission)
 @pytest.mark.parametrize("username", NEARNESS)
-def test_a_deed_is_for_those_who_are_near_enough(username: str, deed: Permission) -> None:
+def test_a_permission_needs_enough_access(username: str, deed: Permission) -> None:
     has = NEARNESS[username]
     if has >= NEEDS[deed][0]:
         check_access(SHARED, username, deed, is_admin=False)
@@ -43,13 +43,13 @@ def test_an_administrator_may_do_everything(deed: Permission) -> None:
     check_access(SHARED, "root", deed, is_admin=True)
 
 
-def test_what_may_be_done_grows_with_nearness() -> None:
+def test_permissions_grow_with_access() -> None:
     allowed = [{deed for deed, (needs, _) in NEEDS.items() if has >= needs} for has in Access]
     assert all(less < more for less, more in pairwise(allowed))
     assert (allowed[Access.NONE], allowed[Access.OWN]) == (set(), set(Permission))
 
 
-def test_somebody_who_guessed_an_id_is_not_told_the_name() -> None:
+def test_a_refusal_does_not_reveal_the_name_for_a_guessed_id() -> None:
     with pytest.raises(Refused) as refused:
         check_access(SHARED, "eve", Permission.SEE, is_admin=False, said=SHARED.id)
     assert "demo" not in refused.value.message
@@ -57,7 +57,7 @@ def test_somebody_who_guessed_an_id_is_not_told_the_name() -> None:
 
 
 @pytest.mark.parametrize("needs", Scope)
-def test_a_scope_stands_for_itself_alone(needs: Scope) -> None:
+def test_a_scope_includes_no_other_scope(needs: Scope) -> None:
     check_scope({needs}, needs)
     check_scope(EVERY_SCOPE, needs)
     with pytest.raises(Refused) as refused:

@@ -20,7 +20,7 @@ from torpor.domain.states import Phase, Wish, WishOrigin
         ("x",) * MOST_BEFORE_SLEEP_WORDS,
     ],
 )
-def test_what_can_be_run_is_accepted(words: tuple[str, ...] | None) -> None:
+def test_a_valid_command_is_accepted(words: tuple[str, ...] | None) -> None:
     check_before_sleep(words)
 
 
@@ -35,7 +35,7 @@ def test_what_can_be_run_is_accepted(words: tuple[str, ...] | None) -> None:
         (("x",) * (MOST_BEFORE_SLEEP_WORDS + 1), "101 words; at most 100"),
     ],
 )
-def test_what_cannot_be_run_is_refused_with_the_reason(words: tuple[str, ...], said: str) -> None:
+def test_an_invalid_command_is_refused_with_the_reason(words: tuple[str, ...], said: str) -> None:
     with pytest.raises(Refused, match=said) as refused:
         check_before_sleep(words)
     assert refused.value.code == "bad_before_sleep"

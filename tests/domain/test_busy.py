@@ -27,11 +27,11 @@ def using(*cpu_s: float) -> list[Work]:
     return [Work("terminal", one) for one in cpu_s]
 
 
-def test_nothing_is_busy_with_nothing() -> None:
+def test_a_workspace_without_work_is_not_busy() -> None:
     assert busy(*using(0, 0, 0)) is None
 
 
-def test_a_command_that_does_nothing_is_busy_until_its_time_is_over() -> None:
+def test_an_idle_command_counts_as_busy_until_its_ttl() -> None:
     assert busy(*[at_work()] * 10) == "the command 'sleep 600' runs in a terminal"
     assert busy(*[at_work()] * 11) is None
 
@@ -41,7 +41,7 @@ def test_input_and_output_of_its_terminal_are_activity() -> None:
     assert busy(*[at_work(quiet_s=1000)] * 20) is None
 
 
-def test_a_terminal_whose_clock_went_back_was_active_just_now() -> None:
+def test_a_terminal_with_a_time_in_the_future_counts_as_active() -> None:
     assert busy(*[at_work()] * 20, at_work(quiet_s=-7200)) is not None
 
 
@@ -51,7 +51,7 @@ def test_use_of_the_cpu_is_activity_of_a_command() -> None:
     assert busy(*works, at_work(cpu_s=0.01), *[at_work(cpu_s=0.01)] * 10) is None
 
 
-def test_another_command_begins_anew() -> None:
+def test_another_command_restarts_the_ttl() -> None:
     assert busy(*[at_work(group=7)] * 20, at_work(group=8)) is not None
 
 
@@ -61,23 +61,23 @@ def test_more_than_five_percent_of_a_core_over_a_minute_are_busy() -> None:
     assert busy(*using(*[0.49 * number for number in range(minute + 1)])) is None
 
 
-def test_cpu_counts_from_the_first_look_and_is_forgotten_after_a_minute() -> None:
+def test_cpu_counts_from_the_first_check_and_for_one_minute() -> None:
     assert busy(*using(1000, 1000.1)) is None, "CPU time before the first check may be old"
     assert busy(*using(0, 4)) is not None
     assert busy(*using(0, *[4] * 6)) is not None
     assert busy(*using(0, *[4] * 8)) is None
 
 
-def test_a_count_that_falls_takes_nothing_back() -> None:
+def test_a_falling_cpu_count_subtracts_nothing() -> None:
     history, _, _ = seen(*using(100, 106, 1, 4))
     assert cpu_share(history) * CPU_WINDOW_S == 9
 
 
-def test_cpu_may_be_left_out() -> None:
+def test_cpu_can_be_excluded() -> None:
     assert busy(*using(0, 60), counts_cpu=False) is None
 
 
-def test_a_command_is_told_in_one_short_printable_line() -> None:
+def test_a_command_is_described_in_one_short_printable_line() -> None:
     said = busy(at_work(command="a\x1b[31m\nb" + "x" * 100))
     assert said is not None
     assert said.isprintable()

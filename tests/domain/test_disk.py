@@ -38,7 +38,7 @@ def test_the_reserve_stays_free_after_what_is_needed(free: int, needed: int, is_
     assert (shortage(Disk("/d", free), GIB, needed) is not None) is is_short
 
 
-def test_no_reserve_and_no_disk_refuse_nothing() -> None:
+def test_without_a_reserve_or_a_known_disk_there_is_no_shortage() -> None:
     assert shortage(Disk("/d", 0), 0) is None
     assert shortage(None, GIB) is None
 
@@ -50,7 +50,7 @@ def test_a_shortage_has_the_same_words_while_the_free_space_changes_a_little() -
     assert "about 896 MiB free" in str(told)
 
 
-def test_a_refusal_says_what_is_free_what_is_kept_where_and_what_to_do() -> None:
+def test_a_refusal_has_free_space_reserve_path_and_what_to_do() -> None:
     with pytest.raises(Refused) as refused:
         require_space(FULL, GIB, 3 << 20)
     assert refused.value.code == "disk_low"
@@ -78,17 +78,17 @@ def test_sizes_are_rounded(count: int, words: str) -> None:
         (0, PauseAction.ALL),
     ],
 )
-def test_less_and_less_goes_on_as_the_disk_fills(free: int, what: PauseAction) -> None:
+def test_more_is_paused_as_the_disk_fills(free: int, what: PauseAction) -> None:
     assert pause_action(free, GIB) is what
     assert pause_action(free, 0) is PauseAction.CONTINUE
 
 
-def test_writers_are_processes_that_wrote_much_since_the_last_look() -> None:
+def test_writers_are_processes_that_wrote_much_since_the_last_check() -> None:
     much = WRITES_BYTES + 1
     assert writers({1: 100, 2: 100, 3: much}, {1: 100 + much, 2: 200, 3: much, 4: much, 5: 1}) == {1, 4}
 
 
-def test_a_paused_workspace_is_running_and_its_users_are_told_why() -> None:
+def test_a_paused_workspace_is_running_and_explain_gives_the_reason() -> None:
     world = on_disk(ROOMY)
     world.run_until_rest()
     assert world.container is not None
@@ -150,7 +150,7 @@ def test_archiving_and_deleting_need_no_space() -> None:
     assert phases == [Phase.ARCHIVED, Phase.DELETED]
 
 
-def test_what_runs_goes_on_and_a_wait_ends_with_the_wish() -> None:
+def test_running_workspaces_continue_and_a_new_request_ends_the_wait() -> None:
     world = on_disk(ROOMY)
     world.run_until_rest()
     world.disk = FULL
@@ -164,7 +164,7 @@ def test_what_runs_goes_on_and_a_wait_ends_with_the_wish() -> None:
     assert (world.row.phase, world.row.conditions.healthy.reason) == (Phase.STANDBY, "Healthy")
 
 
-def test_an_attempt_that_filled_the_disk_waits_for_space_and_is_not_given_up() -> None:
+def test_an_attempt_that_filled_the_disk_waits_for_space_and_does_not_fail() -> None:
     world = on_disk(ROOMY)
     world.run_until_rest()
     world.wish(Wish.ARCHIVED)
@@ -184,7 +184,7 @@ def test_an_attempt_that_filled_the_disk_waits_for_space_and_is_not_given_up() -
     assert world.row.phase is Phase.RUNNING
 
 
-def test_another_controller_starts_nothing_below_the_reserve() -> None:
+def test_another_controller_starts_no_workspace_below_the_reserve() -> None:
     world = on_disk(ROOMY)
     world.wish(Wish.STANDBY)
     world.run_until_rest()

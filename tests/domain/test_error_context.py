@@ -19,7 +19,7 @@ from torpor.domain.states import Operation, Phase, Stage
         (Operation.ARCHIVING, seen(whole(1)), "archived=True, home_present=False", "archived=True, home_present=True"),
     ],
 )
-def test_a_mismatch_says_what_was_expected_and_what_was_seen(
+def test_a_mismatch_has_the_expected_and_the_actual_state(
     operation: Operation, observation: Observation, expected: str, actual: str
 ) -> None:
     row = workspace(operation=operation, stage=Stage.SEE, due_at=later(-1), generation=1, revision=1, archive=archive(1, 1))
@@ -29,7 +29,7 @@ def test_a_mismatch_says_what_was_expected_and_what_was_seen(
     assert step.error.context == {"expected": expected, "actual": actual}
 
 
-def test_a_home_that_is_gone_is_data_lost_with_its_detail() -> None:
+def test_a_missing_home_is_data_lost_with_its_detail() -> None:
     row = workspace(phase=Phase.STANDBY, generation=1, home_seen=True)
     for _ in range(2):  # confirmed by a second observation
         verdict = judge(row, seen(), later(0))

@@ -20,15 +20,15 @@ TOLD = EventMessage(
 )
 
 
-def test_what_goes_to_the_bus_comes_back() -> None:
+def test_an_event_survives_encoding() -> None:
     assert from_message(to_message(TOLD, HERE), HERE) == TOLD
 
 
-def test_it_is_for_its_owner_and_those_it_is_shared_with() -> None:
+def test_an_event_is_for_the_owner_and_users_with_a_share() -> None:
     assert TOLD.usernames == {"ada", "bob"}
 
 
-def test_an_older_leader_knows_of_no_sharing() -> None:
+def test_an_event_without_shares_is_read() -> None:
     read = json.loads(to_message(TOLD, HERE))
     del read["unshared"], read["workspace"]["shares"]
     heard = from_message(json.dumps(read).encode(), HERE)
@@ -37,12 +37,12 @@ def test_an_older_leader_knows_of_no_sharing() -> None:
     assert heard.usernames == {"ada"}
 
 
-def test_what_another_installation_tells_is_not_ours() -> None:
+def test_an_event_of_another_installation_is_ignored() -> None:
     assert from_message(to_message(TOLD, ELSEWHERE), HERE) is None
 
 
 @pytest.mark.parametrize("missing", ["installation", "id", "after", "owner_id", "seq", "event", "workspace"])
-def test_what_lacks_something_is_no_event(missing: str) -> None:
+def test_an_event_with_a_missing_field_is_refused(missing: str) -> None:
     read = json.loads(to_message(TOLD, HERE))
     del read[missing]
     with pytest.raises(ValueError):
@@ -50,7 +50,7 @@ def test_what_lacks_something_is_no_event(missing: str) -> None:
 
 
 @pytest.mark.parametrize("field", ["id", "after", "seq", "event", "workspace"])
-def test_what_is_nonsense_is_no_event(field: str) -> None:
+def test_an_event_with_an_invalid_field_is_refused(field: str) -> None:
     read = {**json.loads(to_message(TOLD, HERE)), field: "nonsense"}
     with pytest.raises(ValueError):
         from_message(json.dumps(read).encode(), HERE)

@@ -31,7 +31,7 @@ def verbs(row: Workspace, *archive_keys: str) -> list[ActionVerb]:
     return [action.verb for action in explain(row, archive_keys).actions]
 
 
-def test_every_word_has_its_meaning() -> None:
+def test_the_tables_of_explanations_are_total() -> None:
     assert PHASE_MEANS.keys() == set(Phase)
     assert OPERATION_MEANS.keys() == WAITS_FOR.keys() == set(Operation)
     assert PHASE_OF_WISH.keys() == DONE_BY_REQUEST.keys() == VERB_OF_WISH.keys() == set(Wish)
@@ -70,7 +70,7 @@ def test_a_lost_archive_is_not_offered() -> None:
     assert offered == ["w/1", None, None]
 
 
-def test_a_home_whose_marker_cannot_be_read_can_be_looked_at_and_accepted() -> None:
+def test_a_home_with_an_unreadable_marker_can_be_inspected_and_accepted() -> None:
     unreadable = error(Reason.MARKER_UNREADABLE, context={"home": "/data/volumes/ws 1/home"})
     row = workspace(phase=Phase.ERROR, error=unreadable)
     told = explain(row, ("w/1",))
@@ -116,7 +116,7 @@ def test_a_cancellation_is_announced() -> None:
     assert explain(row, ()).next_step == "Archiving is canceled, because the requested state is now Running"
 
 
-def test_while_before_sleep_runs_that_is_told() -> None:
+def test_a_running_before_sleep_is_explained() -> None:
     row = workspace(
         phase=Phase.RUNNING, desired_state=Wish.STANDBY, operation=Operation.STOPPING, stage=Stage.BEFORE_SLEEP, deadline_at=NOW
     )
@@ -133,7 +133,7 @@ def test_while_before_sleep_runs_that_is_told() -> None:
 UNTIL = NOW + timedelta(seconds=60)
 
 
-def test_every_reason_to_be_awake_is_told_with_its_end() -> None:
+def test_every_reason_to_stay_running_is_explained_with_its_end() -> None:
     awake = (
         StayAwake(AwakeReason.HELD, "ada keeps it awake: a build", UNTIL),
         StayAwake(AwakeReason.CONNECTED, "2 connections are in use"),
@@ -147,7 +147,7 @@ def test_every_reason_to_be_awake_is_told_with_its_end() -> None:
     assert told.stopped is None
 
 
-def test_when_it_will_sleep_is_told_where_that_is_known() -> None:
+def test_the_time_of_the_automatic_stop_is_explained_if_known() -> None:
     row = workspace(phase=Phase.RUNNING)
     awake = (StayAwake(AwakeReason.USED_LATELY, "used", NOW), StayAwake(AwakeReason.IDLE_TIMER, "timer", UNTIL))
     assert explain(row, (), awake=awake).next_step == "stop after 2026-03-01T12:01:00+00:00, unless it is used"
@@ -164,7 +164,7 @@ def test_when_it_will_sleep_is_told_where_that_is_known() -> None:
         (Wish.DELETED, WishOrigin.PERSON, "deleted by a user"),
     ],
 )
-def test_who_stopped_it_when_and_why(wish: Wish, origin: WishOrigin, words: str) -> None:
+def test_the_origin_time_and_reason_of_a_stop_are_explained(wish: Wish, origin: WishOrigin, words: str) -> None:
     row = workspace(phase=PHASE_OF_WISH[wish], desired_state=wish, wish_origin=origin, wished_at=UNTIL)
     told = explain(row, ())
     assert told.stopped is not None
@@ -173,7 +173,7 @@ def test_who_stopped_it_when_and_why(wish: Wish, origin: WishOrigin, words: str)
 
 
 @pytest.mark.parametrize(("wish", "origin"), list(itertools.product(Wish, WishOrigin)))
-def test_every_wish_of_every_origin_has_its_words(wish: Wish, origin: WishOrigin) -> None:
+def test_every_requested_state_and_origin_is_explained(wish: Wish, origin: WishOrigin) -> None:
     told = explain(workspace(desired_state=wish, wish_origin=origin), ())
     assert (told.stopped is None) is (wish is Wish.RUNNING)
     assert told.lines[0].startswith(f"Requested: {STATUS_OF_PHASE[PHASE_OF_WISH[wish]]} (request 5)")
@@ -189,7 +189,7 @@ def test_undelete_is_offered_only_while_it_would_be_accepted() -> None:
             assert offers is (can_be_undeleted and not purge)
 
 
-def test_a_stop_that_is_near_is_named_with_its_time_and_how_to_prevent_it() -> None:
+def test_a_coming_stop_is_explained_with_its_time_and_how_to_prevent_it() -> None:
     soon = NOW + timedelta(seconds=200)
     row = workspace(phase=Phase.RUNNING, desired_state=Wish.RUNNING)
     told = explain(replace(row, sleeps_at=soon), ())

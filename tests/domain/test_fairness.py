@@ -69,7 +69,7 @@ class Desk:
 
 
 @given(CAPACITIES, ACTS)
-def test_never_too_many_never_all_for_one_and_no_slot_unused(capacity: int, acts: list[tuple[str, bool]]) -> None:
+def test_slots_are_never_exceeded_never_all_for_one_owner_and_never_unused(capacity: int, acts: list[tuple[str, bool]]) -> None:
     desk, most = Desk(capacity), most_of_one_owner(capacity)
     for owner, asks in acts:
         (desk.ask if asks else desk.give_back)(owner)

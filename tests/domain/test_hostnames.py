@@ -13,7 +13,7 @@ def test_a_cookie_that_needs_tls_cannot_be_set_by_another_host(cookie: str) -> N
 
 
 @pytest.mark.parametrize("path", ["/", "/a", "/a/b?c=d&e=/f", "/a//b", "/%5C%2F", "/.torpor/room"])
-def test_a_path_of_the_same_host(path: str) -> None:
+def test_a_path_of_the_same_host_is_an_own_path(path: str) -> None:
     assert is_own_path(path)
 
 
@@ -32,5 +32,5 @@ def test_a_path_of_the_same_host(path: str) -> None:
         " /",
     ],
 )
-def test_what_leads_elsewhere(path: str) -> None:
+def test_a_path_to_another_host_is_not_an_own_path(path: str) -> None:
     assert not is_own_path(path)

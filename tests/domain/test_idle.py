@@ -86,7 +86,7 @@ def test_only_a_workspace_in_its_requested_state_has_an_automatic_step(phase: Ph
         assert answer.to is expected
 
 
-def test_every_combination_of_reasons_keeps_it_awake_and_none_does_not() -> None:
+def test_any_combination_of_reasons_prevents_the_stop_and_none_allows_it() -> None:
     """In every possible subset the result is all reasons, in the order of the ladder."""
     order = [
         AwakeReason.IN_TROUBLE,
@@ -147,14 +147,14 @@ def test_the_latest_of_the_three_instants_counts(column: str) -> None:
     assert decide(facts(idle(**{column: later(-TTL_S)}))) == GoToSleep(Wish.STANDBY, "it was not used for 300 s")
 
 
-def test_a_lease_ends_when_it_says() -> None:
+def test_a_lease_ends_at_its_expiry() -> None:
     assert isinstance(decide(facts(idle(), leases=(lease(0),))), GoToSleep)
     held = reasons_to_stay(facts(idle(), leases=(lease(0), lease(10), lease(5))))
     assert [stay.until for stay in held] == [later(10), later(5)]
     assert all("ada" in stay.words and "a long build" in stay.words for stay in held)
 
 
-def test_a_timer_that_was_started_with_a_longer_ttl_counts_no_longer_than_the_ttl() -> None:
+def test_a_timer_counts_no_longer_than_the_current_ttl() -> None:
     (stay,) = reasons_to_stay(facts(idle(), bus=UseReport(0, 8 * 3600.0, 1e9)))
     assert (stay.why, stay.until) == (AwakeReason.IDLE_TIMER, later(TTL_S))
     assert "300 s" in stay.words
@@ -180,20 +180,20 @@ def test_only_an_automatic_stop_that_has_not_begun_is_about_to_sleep() -> None:
 
 
 @pytest.mark.parametrize("stage", [stage for stage in Stage if stage is not Stage.REST])
-def test_while_before_sleep_runs_it_is_about_to_sleep(stage: Stage) -> None:
+def test_a_workspace_is_about_to_sleep_while_before_sleep_runs(stage: Stage) -> None:
     row = idle(desired_state=Wish.STANDBY, wish_origin=WishOrigin.IDLE, operation=Operation.STOPPING, stage=stage)
     assert is_about_to_sleep(row) is (stage is Stage.BEFORE_SLEEP)
     assert not is_about_to_sleep(replace(row, wish_origin=WishOrigin.PERSON))
 
 
-def test_a_forgetful_bus_says_until_when() -> None:
+def test_lost_bus_data_prevents_the_stop_until_a_known_time() -> None:
     answer = decide(facts(idle(), bus=UseReport(0, None, 100)))
     assert isinstance(answer, StayAwake)
     assert answer.until == NOW + timedelta(seconds=TTL_S + LEASE_S - 100)
 
 
 @pytest.mark.parametrize("bus", [None, FORGETFUL, UseReport(3, 9, 0)])
-def test_archiving_needs_no_bus_and_heeds_no_hold(bus: UseReport | None) -> None:
+def test_archiving_needs_no_bus_and_ignores_holds(bus: UseReport | None) -> None:
     row = sleeping()
     assert decide(facts(row, bus=bus, leases=(lease(60),))) == GoToSleep(
         Wish.ARCHIVED, "it was stopped and not used for 1000 s"
@@ -209,11 +209,11 @@ def test_archiving_needs_no_bus_and_heeds_no_hold(bus: UseReport | None) -> None
         ({"error": error(Reason.ACTION_FAILED)}, AwakeReason.IN_TROUBLE),
     ],
 )
-def test_what_keeps_a_home_from_being_archived(changes: dict[str, Any], why: AwakeReason) -> None:
+def test_each_reason_prevents_archiving(changes: dict[str, Any], why: AwakeReason) -> None:
     answer = decide(facts(sleeping(**changes)))
     assert isinstance(answer, StayAwake)
     assert answer.why is why
 
 
-def test_a_wish_alone_does_not_keep_a_home_from_being_archived() -> None:
+def test_a_recent_request_alone_does_not_prevent_archiving() -> None:
     assert isinstance(decide(facts(sleeping(wished_at=NOW))), GoToSleep)

@@ -16,7 +16,7 @@ def test_the_defaults_are_two_for_a_user_and_a_hundred_overall() -> None:
 
 
 @given(counts, counts, counts, counts)
-def test_admitted_exactly_while_both_limits_have_room(of_user: int, overall: int, per_user: int, allowed: int) -> None:
+def test_a_start_is_admitted_exactly_below_both_limits(of_user: int, overall: int, per_user: int, allowed: int) -> None:
     running, limits = RunningCounts(of_user, overall), RunningLimits(per_user, allowed)
     if of_user + 1 <= per_user and overall + 1 <= allowed:
         admit(running, limits)

@@ -48,7 +48,7 @@ def test_bad_names_are_refused_with_what_is_allowed(name: str) -> None:
 
 
 @given(st.text(max_size=50) | st.from_regex(r"[a-z0-9-]{1,45}", fullmatch=True))
-def test_whatever_is_accepted_is_a_dns_label_and_no_id(name: str) -> None:
+def test_every_accepted_name_is_a_dns_label_and_not_an_id(name: str) -> None:
     try:
         check_name(name)
     except Refused:
@@ -92,11 +92,11 @@ SOME = str(uuid.UUID(int=1))
         "ws-ada-home-1",
     ],
 )
-def test_what_is_not_ours_is_not_taken_for_ours(name: str) -> None:
+def test_a_foreign_volume_name_is_not_parsed(name: str) -> None:
     assert parse_volume_name(name) is None
 
 
 @given(st.text(max_size=80))
-def test_what_is_read_back_is_what_was_written(name: str) -> None:
+def test_a_parsed_volume_name_is_written_the_same(name: str) -> None:
     parsed = parse_volume_name(name)
     assert parsed is None or volume_name(*parsed) == name

@@ -27,6 +27,6 @@ def test_private_addresses_are_closed_by_default(address: str, network: str | No
     assert closed_by(address, blocked=BLOCKED, allowed=()) == network
 
 
-def test_what_is_allowed_wins() -> None:
+def test_an_allowed_network_overrides_a_blocked_one() -> None:
     assert closed_by("10.1.2.3", blocked=("10.1.2.3/32",), allowed=("10.0.0.0/8",)) is None
     assert closed_by("10.1.2.3", blocked=("10.0.0.0/8",), allowed=("10.1.2.4/32", "fd12::/64")) == "10.0.0.0/8"

@@ -93,7 +93,7 @@ MARKS = {
 }
 
 
-def test_an_archive_is_an_orphan_exactly_when_nobody_needs_it() -> None:
+def test_an_archive_is_an_orphan_exactly_when_nothing_needs_it() -> None:
     facts: Iterator[tuple[Any, ...]] = product(
         (None, "ws/this", "ws/other"),  # archive_key
         ("this", "other"),  # op_id
@@ -150,7 +150,7 @@ def test_an_archive_is_an_orphan_exactly_when_nobody_needs_it() -> None:
 # ── stories ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_living_workspace_keeps_its_last_ones_and_what_it_points_at() -> None:
+def test_an_existing_workspace_keeps_its_last_archives_and_its_current_one() -> None:
     holder = replace(LIVING, archive_key="ws/d", op_id="elsewhere")
     kept = [archive(name, proven=hours) for hours, name in enumerate("abcd")]
     assert reasons(holder, *kept) == {
@@ -161,21 +161,21 @@ def test_a_living_workspace_keeps_its_last_ones_and_what_it_points_at() -> None:
     }
 
 
-def test_the_last_ones_are_told_apart_when_they_were_proven_at_the_same_moment() -> None:
+def test_archives_proven_at_the_same_time_have_a_fixed_order() -> None:
     same = [archive(name, proven=1) for name in "abcd"]
     for order in (same, same[::-1]):
         found = reasons(LIVING, *order)
         assert sorted(name for name, why in found.items() if why is RetentionReason.RECENT) == ["c", "d"]
 
 
-def test_what_the_store_has_lost_takes_nobodys_place() -> None:
+def test_a_missing_archive_does_not_count_as_kept() -> None:
     lost = [archive("a", proven=1, is_there=False), archive("b", proven=2, is_there=False)]
     there = [archive("c", proven=3), archive("d", proven=4), archive("e", proven=5)]
     found = reasons(LIVING, *lost, *there)
     assert [name for name, why in found.items() if why is RetentionReason.SUPERSEDED] == ["e"]
 
 
-def test_what_is_going_takes_nobodys_place() -> None:
+def test_an_archive_being_removed_does_not_count_as_kept() -> None:
     going = archive("a", proven=1, orphan_since=ago(hours=9), removing_since=ago(hours=3))
     found = reasons(LIVING, going, archive("b", proven=2), archive("c", proven=3), archive("d", proven=4))
     assert found == {
@@ -186,7 +186,7 @@ def test_what_is_going_takes_nobodys_place() -> None:
     }
 
 
-def test_a_deletion_that_is_not_over_gives_up_nothing() -> None:
+def test_an_unfinished_deletion_keeps_all_archives() -> None:
     deleting = replace(LIVING, archive_key="ws/a", deleted_at=ago(days=30))
     assert reasons(deleting, archive("a", proven=900)) == {"a": RetentionReason.CAN_BE_UNDELETED}
     for days, why in ((6, RetentionReason.CAN_BE_UNDELETED), (8, RetentionReason.EXPIRED)):
@@ -196,7 +196,7 @@ def test_a_deletion_that_is_not_over_gives_up_nothing() -> None:
         assert reasons(replace(gone, deleted_at=None), archive("a", proven=900)) == {"a": RetentionReason.POINTED_AT}
 
 
-def test_a_purge_gives_up_everything_but_what_is_being_read() -> None:
+def test_a_purge_removes_all_archives_except_one_being_read() -> None:
     purged = replace(LIVING, archive_key="ws/a", op_id="b", deleted_at=ago(hours=1), is_purged=True, is_in_error=True)
     both = (archive("a", proven=1), archive("b", proven=2))
     assert reasons(purged, *both) == {"a": RetentionReason.PURGED, "b": RetentionReason.PURGED}
@@ -204,7 +204,7 @@ def test_a_purge_gives_up_everything_but_what_is_being_read() -> None:
     assert reasons(restoring, *both) == {"a": RetentionReason.UNDER_WAY, "b": RetentionReason.PURGED}
 
 
-def test_an_error_protects_every_archive_and_takes_back_marks() -> None:
+def test_an_error_protects_every_archive_and_clears_marks() -> None:
     in_error = replace(LIVING, is_in_error=True)
     archives = [archive(str(number), proven=number) for number in range(9)]
     marked = archive("marked", proven=99, orphan_since=ago(hours=1))
@@ -213,7 +213,7 @@ def test_an_error_protects_every_archive_and_takes_back_marks() -> None:
     assert found["marked"].action is Action.CLEAR
 
 
-def test_what_is_left_over_takes_nobodys_place_and_is_never_gone_back_to() -> None:
+def test_a_left_over_archive_does_not_count_as_kept_and_stays_marked() -> None:
     left_over = [archive(f"left-{number}", proven=None, orphan_since=ago(hours=1)) for number in range(5)]
     found = decided(LIVING, *left_over, archive("a", proven=1), archive("b", proven=2))
     assert {one.why for name, one in found.items() if name.startswith("left")} == {RetentionReason.LEFT_OVER}

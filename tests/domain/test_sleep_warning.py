@@ -35,7 +35,7 @@ def test_five_minutes_ahead_or_a_third_of_the_ttl(ttl_s: int, ahead_s: float) ->
     assert warned(running(ttl_s - ahead_s, standby_ttl_s=ttl_s)) == later(ahead_s)
 
 
-def test_the_last_reason_to_end_says_when() -> None:
+def test_the_last_reason_to_end_determines_the_time() -> None:
     near = running(TTL_S - 60)
     assert warned(near) == later(60)
     assert warned(near, bus=UseReport(0, 100, 1e9)) == later(100)
@@ -44,7 +44,7 @@ def test_the_last_reason_to_end_says_when() -> None:
     assert warned(near, holds_s=(3600,)) is None
 
 
-def test_a_bus_that_forgot_warns_only_once_it_knows_every_connection() -> None:
+def test_after_lost_bus_data_no_warning_is_sent_until_connections_are_known() -> None:
     near = running(TTL_S - 60)
     for memory_s in (0, 1, LEASE_S, TTL_S + LEASE_S - 301):
         assert warned(near, bus=UseReport(0, None, memory_s)) is None
@@ -63,24 +63,24 @@ def test_a_bus_that_forgot_warns_only_once_it_knows_every_connection() -> None:
         ({"phase": Phase.STANDBY, "desired_state": Wish.STANDBY, "archive_ttl_s": 1}, REMEMBERS),
     ],
 )
-def test_what_is_not_about_to_be_stopped_is_not_warned(changes: dict[str, Any], bus: UseReport) -> None:
+def test_a_workspace_that_will_not_be_stopped_is_not_warned(changes: dict[str, Any], bus: UseReport) -> None:
     assert warned(running(TTL_S - 60), bus=REMEMBERS) is not None
     assert warned(running(TTL_S - 60, **changes), bus=bus) is None
     assert warned(running(TTL_S + 60, **changes), bus=bus) is None
 
 
-def test_a_stop_that_is_due_stands_as_it_was_announced_and_a_late_warning_is_given() -> None:
+def test_an_announced_time_is_kept_and_a_late_warning_is_sent() -> None:
     assert warned(running(TTL_S + 10)) == NOW
     assert warned(running(TTL_S + 10, sleeps_at=later(-9))) == later(-9)
 
 
-def test_a_reason_that_nothing_ends_is_not_among_those_that_end_by_time() -> None:
+def test_reasons_without_an_end_do_not_end_by_time() -> None:
     assert ENDS_BY_TIME.isdisjoint(
         {AwakeReason.CONNECTED, AwakeReason.BUSY, AwakeReason.IN_TROUBLE, AwakeReason.BUS_OUT, AwakeReason.NO_STEP}
     )
 
 
-def test_a_few_seconds_are_no_news() -> None:
+def test_a_difference_of_a_few_seconds_is_not_sent() -> None:
     assert not is_news(None, None)
     assert is_news(None, NOW)
     assert is_news(NOW, None)

@@ -39,7 +39,7 @@ def place(world: World) -> tuple[int, int]:
 # ── up and down ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_created_with_the_wish_running_it_gets_a_home_and_a_container() -> None:
+def test_a_workspace_created_as_running_gets_a_home_and_a_container() -> None:
     world = World()
     assert isinstance(world.tick(), Begin)
     assert world.effects == [], "the step that begins an operation runs no effect"
@@ -61,7 +61,7 @@ def test_at_the_requested_state_no_pass_writes() -> None:
     assert world.writes == writes
 
 
-def test_created_with_the_wish_archived_it_has_an_empty_archive_and_no_home() -> None:
+def test_a_workspace_created_as_archived_has_an_empty_archive_and_no_home() -> None:
     world = World(desired_state=Wish.ARCHIVED)
     world.run()
     assert world.history() == ["CREATE_EMPTY_ARCHIVE DONE"]
@@ -72,7 +72,7 @@ def test_created_with_the_wish_archived_it_has_an_empty_archive_and_no_home() ->
     assert world.home == EMPTY
 
 
-def test_to_torpor_and_back_with_all_that_was_in_it() -> None:
+def test_archiving_and_restoring_keeps_the_content() -> None:
     world = running()
     world.work("a day's work")
     world.wish(Wish.ARCHIVED)
@@ -107,7 +107,7 @@ def test_the_archive_is_stored_before_the_volume_is_dropped() -> None:
 # ── cancellation ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_archiving_turns_round_before_its_key_is_stored() -> None:
+def test_archiving_is_cancelled_before_its_key_is_stored() -> None:
     world = asleep()
     world.wish(Wish.ARCHIVED)
     world.befall(Fate.HANGS)
@@ -122,7 +122,7 @@ def test_archiving_turns_round_before_its_key_is_stored() -> None:
     assert (world.row.phase, world.home, place(world)) == (Phase.RUNNING, "a day's work", (1, 2))
 
 
-def test_archiving_goes_to_its_end_after_its_key_is_stored() -> None:
+def test_archiving_finishes_after_its_key_is_stored() -> None:
     world = asleep()
     world.wish(Wish.ARCHIVED)
     while not isinstance(world.tick(), Store):
@@ -134,7 +134,7 @@ def test_archiving_goes_to_its_end_after_its_key_is_stored() -> None:
 
 
 @pytest.mark.parametrize("wish", [Wish.STANDBY, Wish.ARCHIVED, Wish.DELETED])
-def test_starting_turns_at_any_time_and_its_container_is_removed(wish: Wish) -> None:
+def test_starting_is_cancelled_at_any_time_and_its_container_is_removed(wish: Wish) -> None:
     world = asleep()
     world.wish(Wish.RUNNING)
     world.starts_ready = False
@@ -146,7 +146,7 @@ def test_starting_turns_at_any_time_and_its_container_is_removed(wish: Wish) -> 
     assert (world.row.phase.value, world.container) == (wish.value, None)
 
 
-def test_restoring_goes_to_its_end_for_a_lower_wish_and_turns_at_once_for_deleted() -> None:
+def test_restoring_finishes_for_a_lower_requested_state_and_is_cancelled_by_delete() -> None:
     world = in_torpor()
     world.wish(Wish.RUNNING)
     world.befall(Fate.HANGS_HALF_WAY)
@@ -163,7 +163,7 @@ def test_restoring_goes_to_its_end_for_a_lower_wish_and_turns_at_once_for_delete
 # ── restoring ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_restoring_times_out_and_its_half_home_is_never_started() -> None:
+def test_restoring_times_out_and_its_incomplete_home_is_never_started() -> None:
     world = in_torpor()
     world.wish(Wish.RUNNING)
     world.befall(Fate.HANGS_HALF_WAY)
@@ -220,7 +220,7 @@ def test_packages_that_a_start_installs_are_not_counted_as_bytes() -> None:
     assert (change.closed.outcome, change.closed.done_bytes) == (Outcome.DONE, 0)
 
 
-def test_a_lost_archive_is_data_lost_and_the_way_on_is_a_recovery() -> None:
+def test_a_lost_archive_is_data_lost_until_a_recovery() -> None:
     world = in_torpor()
     kept = world.row.archive
     assert kept is not None
@@ -254,7 +254,7 @@ def lost() -> World:
     return world
 
 
-def test_a_vanished_volume_is_doubted_then_data_lost_and_nothing_is_rolled_back() -> None:
+def test_a_missing_volume_is_data_lost_when_confirmed_and_not_rolled_back() -> None:
     world = lost()
     world.wish(Wish.RUNNING)
     assert isinstance(world.tick(), Rest)
@@ -269,7 +269,7 @@ def test_a_vanished_volume_is_doubted_then_data_lost_and_nothing_is_rolled_back(
     assert (world.history(), world.homes, world.reason) == ([], {}, Reason.DATA_LOST)
 
 
-def test_data_lost_lifts_itself_when_the_volume_is_seen_again() -> None:
+def test_data_lost_ends_when_the_volume_is_observed_again() -> None:
     world = lost()
     generation = world.row.generation
     world.run()
@@ -282,7 +282,7 @@ def test_data_lost_lifts_itself_when_the_volume_is_seen_again() -> None:
     assert (world.row.phase, world.home) == (Phase.RUNNING, "two days' work")
 
 
-def test_a_volume_that_is_back_at_the_second_look_was_never_lost() -> None:
+def test_a_volume_that_is_back_at_the_second_observation_is_not_lost() -> None:
     world = lost()
     world.tick()
     world.homes[world.row.generation] = "two days' work"
@@ -290,7 +290,7 @@ def test_a_volume_that_is_back_at_the_second_look_was_never_lost() -> None:
     assert (world.row.phase, world.row.error, world.history()) == (Phase.STANDBY, None, [])
 
 
-def test_a_loss_during_a_retry_is_a_loss() -> None:
+def test_a_volume_lost_during_a_retry_is_data_lost() -> None:
     world = asleep()
     world.wish(Wish.ARCHIVED)
     world.befall(FAILS)
@@ -345,7 +345,7 @@ def unmarked() -> World:
     return world
 
 
-def test_a_marker_that_cannot_be_read_is_told_as_that_and_nothing_is_begun() -> None:
+def test_an_unreadable_marker_is_reported_and_no_operation_begins() -> None:
     world = unmarked()
     assert isinstance(world.tick(), Rest)
     assert (world.row.phase, world.row.error) == (Phase.STANDBY, None), "one observation is a doubt"
@@ -375,7 +375,7 @@ def test_a_home_is_accepted_as_it_is(wish: Wish) -> None:
     assert "two days' work" in (world.archives.values() if wish is Wish.ARCHIVED else [world.home])
 
 
-def test_accepting_answers_once() -> None:
+def test_a_request_to_accept_is_used_once() -> None:
     world = unmarked()
     world.run()
     world.recover(accept=True)
@@ -385,7 +385,7 @@ def test_accepting_answers_once() -> None:
     assert world.reason is Reason.MARKER_UNREADABLE, "the old recovery request does not count again"
 
 
-def test_a_failed_acceptance_forgets_no_home() -> None:
+def test_a_failed_acceptance_keeps_the_home() -> None:
     world = unmarked()
     world.run()
     world.recover(accept=True)
@@ -401,7 +401,7 @@ def test_a_failed_acceptance_forgets_no_home() -> None:
     assert (world.row.phase, world.home) == (Phase.RUNNING, "two days' work")
 
 
-def test_another_controller_goes_on_accepting_the_same_home() -> None:
+def test_another_controller_continues_accepting_the_same_home() -> None:
     world = unmarked()
     world.run()
     world.recover(accept=True)
@@ -414,7 +414,7 @@ def test_another_controller_goes_on_accepting_the_same_home() -> None:
     assert (world.row.phase, world.row.generation, world.home) == (Phase.STANDBY, generation, "two days' work")
 
 
-def test_an_unmarked_home_that_goes_is_lost_and_one_that_comes_back_is_unmarked_again() -> None:
+def test_an_unmarked_home_that_disappears_is_lost_until_it_returns() -> None:
     world = unmarked()
     world.run()
     gone = dict(world.unmarked)
@@ -432,7 +432,7 @@ def test_an_unmarked_home_that_goes_is_lost_and_one_that_comes_back_is_unmarked_
     assert (world.row.phase, world.row.error) == (Phase.STANDBY, None), "its marker was put back by hand"
 
 
-def test_another_way_than_the_unmarked_home_leaves_it_where_it_is() -> None:
+def test_a_recovery_from_an_archive_keeps_the_unmarked_home() -> None:
     world = unmarked()
     world.run()
     left = dict(world.unmarked)
@@ -442,7 +442,7 @@ def test_another_way_than_the_unmarked_home_leaves_it_where_it_is() -> None:
     assert (world.row.phase, world.home, world.unmarked) == (Phase.RUNNING, "a day's work", left)
 
 
-def test_a_home_that_turns_out_to_be_another_workspaces_while_it_is_accepted_is_lost() -> None:
+def test_a_home_of_another_workspace_is_data_lost_while_it_is_accepted() -> None:
     world = unmarked()
     world.run()
     world.recover(accept=True)
@@ -458,7 +458,7 @@ def test_a_home_that_turns_out_to_be_another_workspaces_while_it_is_accepted_is_
     assert (world.row.phase, world.reason, world.home) == (Phase.ERROR, Reason.DATA_LOST, None)
 
 
-def test_every_unmarked_home_that_its_row_left_behind_stays_where_it_is() -> None:
+def test_unmarked_homes_of_earlier_generations_are_kept() -> None:
     world = unmarked()
     for day in range(2):
         world.run()
@@ -490,7 +490,7 @@ def test_an_unmarked_home_survives_a_delete_and_not_a_purge() -> None:
 
 
 @pytest.mark.parametrize("purge", [False, True])
-def test_a_deletion_while_a_home_is_accepted(purge: bool) -> None:
+def test_a_delete_while_a_home_is_accepted_archives_it_unless_purged(purge: bool) -> None:
     world = unmarked()
     world.run()
     world.recover(accept=True)
@@ -556,7 +556,7 @@ def test_a_volume_removed_in_any_phase_never_becomes_another_home(moment: str) -
 # ── a container without volume ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_container_without_volume_is_an_error_when_seen_twice_and_a_new_wish_stops_it() -> None:
+def test_a_container_without_volume_is_an_error_when_seen_twice_and_a_request_stops_it() -> None:
     world = running()
     volume = world.homes.pop(world.row.generation)
     world.tick()
@@ -573,7 +573,7 @@ def test_a_container_without_volume_is_an_error_when_seen_twice_and_a_new_wish_s
     assert world.row.phase is Phase.RUNNING
 
 
-def test_one_new_wish_is_enough_even_if_stopping_it_failed_before() -> None:
+def test_one_new_request_stops_a_container_whose_stop_failed_before() -> None:
     world = running()
     world.homes.clear()
     world.run()
@@ -589,7 +589,7 @@ def test_one_new_wish_is_enough_even_if_stopping_it_failed_before() -> None:
 # ── archiving ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_archiving_times_out_after_storing_its_key_and_what_is_done_since_is_archived_anew() -> None:
+def test_changes_after_archiving_timed_out_with_its_key_stored_are_archived_again() -> None:
     world = asleep()
     world.wish(Wish.ARCHIVED)
     while not isinstance(world.tick(), Store):
@@ -613,7 +613,7 @@ def test_archiving_times_out_after_storing_its_key_and_what_is_done_since_is_arc
     assert (world.row.archive.generation, world.row.archive.revision) == (1, 2)
 
 
-def test_a_read_back_mismatch_takes_a_new_op_id_and_counts_its_attempts_and_progress_from_there() -> None:
+def test_a_read_back_mismatch_takes_a_new_op_id_and_resets_attempts_and_progress() -> None:
     world = asleep()
     world.wish(Wish.ARCHIVED)
     world.befall(EffectFailed(Reason.ACTION_FAILED, "not what was written", wants_new_op_id=True))
@@ -630,7 +630,7 @@ def test_a_read_back_mismatch_takes_a_new_op_id_and_counts_its_attempts_and_prog
     assert (world.row.op_attempt, world.row.error_count, world.row.error) == (1, 0, None)
 
 
-def test_a_container_that_appears_while_archiving_is_stopped_and_its_work_archived_too() -> None:
+def test_a_container_that_appears_while_archiving_is_stopped_and_its_changes_archived() -> None:
     world = asleep()
     world.wish(Wish.ARCHIVED)
     while not isinstance(world.tick(), Store):
@@ -647,7 +647,7 @@ def test_a_container_that_appears_while_archiving_is_stopped_and_its_work_archiv
 # ── deleting ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_deleting_keeps_a_last_archive_and_undelete_gives_the_home_back() -> None:
+def test_deleting_keeps_a_last_archive_and_undelete_restores_the_home() -> None:
     world = running()
     world.work("a day's work")
     world.wish(Wish.DELETED)
@@ -671,7 +671,7 @@ def test_purge_keeps_nothing() -> None:
     assert (world.row.phase, world.homes, world.archives) == (Phase.DELETED, {}, {})
 
 
-def test_deleting_what_never_was_is_done_at_once() -> None:
+def test_deleting_a_workspace_without_a_home_is_done_at_once() -> None:
     world = World(desired_state=Wish.DELETED, deleted_at=World().now)
     world.run()
     assert (world.row.phase, world.history()) == (Phase.DELETED, [])
@@ -692,7 +692,7 @@ def undeletable() -> World:
     return world
 
 
-def test_a_delete_whose_archive_fails_stands_with_its_error_until_delete_is_repeated() -> None:
+def test_a_delete_whose_archive_fails_keeps_its_error_until_delete_is_repeated() -> None:
     world = undeletable()
     world.wish(Wish.DELETED)
     world.run()
@@ -700,7 +700,7 @@ def test_a_delete_whose_archive_fails_stands_with_its_error_until_delete_is_repe
     assert (world.row.phase, world.row.error) == (Phase.DELETED, None)
 
 
-def test_a_delete_whose_archive_fails_is_ended_by_purge() -> None:
+def test_a_delete_whose_archive_fails_is_finished_by_purge() -> None:
     world = undeletable()
     world.wish(Wish.DELETED, purge=True)
     world.run()
@@ -708,14 +708,14 @@ def test_a_delete_whose_archive_fails_is_ended_by_purge() -> None:
     assert world.row.phase is Phase.DELETED
 
 
-def test_a_delete_whose_archive_fails_is_taken_back_by_undelete() -> None:
+def test_a_delete_whose_archive_fails_is_undone_by_undelete() -> None:
     world = undeletable()
     world.wish(Wish.STANDBY)
     world.run()
     assert (world.row.phase, world.row.error, world.home) == (Phase.STANDBY, None, "a day's work")
 
 
-def test_purge_while_the_last_archive_is_being_made_turns_it() -> None:
+def test_purge_cancels_the_last_archive() -> None:
     world = asleep()
     world.wish(Wish.DELETED)
     world.befall(Fate.HANGS)
@@ -726,7 +726,7 @@ def test_purge_while_the_last_archive_is_being_made_turns_it() -> None:
     assert (world.row.phase, world.archives) == (Phase.DELETED, {})
 
 
-def test_a_home_that_comes_into_sight_while_deleting_is_saved_first() -> None:
+def test_a_home_that_appears_while_deleting_is_archived_first() -> None:
     world = asleep()
     work = world.homes.pop(1)
     world.half_made.add(0)
@@ -749,7 +749,7 @@ def test_undelete_while_deleting_removes_nothing_more() -> None:
     assert (world.row.phase, world.half_made) == (Phase.ARCHIVED, {0})
 
 
-def test_data_lost_does_not_stand_in_the_way_of_delete() -> None:
+def test_data_lost_does_not_prevent_a_delete() -> None:
     world = lost()
     world.run()
     world.wish(Wish.DELETED)
@@ -763,7 +763,7 @@ def test_data_lost_does_not_stand_in_the_way_of_delete() -> None:
 # ── programs that end ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_program_that_ends_quickly_three_times_is_an_error_and_a_new_wish_tries_again() -> None:
+def test_three_quick_exits_are_an_error_and_a_new_request_tries_again() -> None:
     world = running()
     waits, phases = [], []
     for _ in range(2):
@@ -790,7 +790,7 @@ def test_a_program_that_ends_quickly_three_times_is_an_error_and_a_new_wish_trie
     assert (world.row.phase, world.row.quick_ends) == (Phase.RUNNING, 0)
 
 
-def test_a_program_that_never_gets_ready_is_an_error_after_three_ends() -> None:
+def test_a_program_that_never_gets_ready_is_an_error_after_three_exits() -> None:
     world = asleep()
     world.wish(Wish.RUNNING)
     world.starts_ready = False
@@ -812,7 +812,7 @@ def test_a_program_killed_after_running_long_is_restarted_at_once() -> None:
     assert (world.row.phase, world.row.quick_ends, place(world)) == (Phase.RUNNING, 0, (1, 2))
 
 
-def test_quick_ends_before_and_after_a_long_run_are_not_in_a_row() -> None:
+def test_quick_exits_before_and_after_a_long_run_are_not_consecutive() -> None:
     world = running()
     for _ in range(2):
         world.program_ends()
@@ -866,7 +866,7 @@ def test_a_failure_is_retried_with_backoff_and_then_exceeded() -> None:
     assert (world.row.phase, world.row.error_count) == (Phase.ARCHIVED, 0)
 
 
-def test_a_failure_that_is_overcome_leaves_nothing_behind() -> None:
+def test_a_successful_retry_clears_the_failure() -> None:
     world = World()
     world.befall(FAILS)
     world.run_until_rest()
@@ -875,7 +875,7 @@ def test_a_failure_that_is_overcome_leaves_nothing_behind() -> None:
     assert world.row.generation == 2, "each attempt fills a new volume"
 
 
-def test_done_as_said_but_not_as_seen_is_a_mismatch() -> None:
+def test_an_effect_that_reports_success_without_a_result_is_a_mismatch() -> None:
     world = asleep()
     world.wish(Wish.ARCHIVED)
     while not isinstance(world.tick(), Store):
@@ -891,7 +891,7 @@ def test_done_as_said_but_not_as_seen_is_a_mismatch() -> None:
     assert world.row.phase is Phase.ARCHIVED
 
 
-def test_mismatch_after_mismatch_is_exceeded() -> None:
+def test_repeated_mismatches_exceed_the_retries() -> None:
     world = asleep()
     world.wish(Wish.ARCHIVED)
     while not isinstance(world.tick(), Store):
@@ -902,7 +902,7 @@ def test_mismatch_after_mismatch_is_exceeded() -> None:
     assert (world.reason, world.home) == (Reason.RETRY_EXCEEDED, "a day's work")
 
 
-def test_what_is_terminal_is_not_retried() -> None:
+def test_a_terminal_failure_is_not_retried() -> None:
     world = asleep()
     world.wish(Wish.RUNNING)
     world.befall(EffectFailed(Reason.IMAGE_PULL_FAILED, "no such image"))
@@ -927,7 +927,7 @@ def test_a_call_that_is_unreachable_is_no_outage_but_is_counted_and_ends_in_erro
     assert (world.row.phase, world.row.health_status, world.row.outage) == (Phase.ERROR, HealthStatus.ERROR, None)
 
 
-def test_a_provider_that_is_out_counts_against_nobody_and_moves_the_deadline() -> None:
+def test_an_outage_of_the_provider_counts_as_no_failure_and_moves_the_deadline() -> None:
     world = asleep()
     world.wish(Wish.RUNNING)
     world.befall(*[OUT] * 30)
@@ -945,7 +945,7 @@ def test_a_provider_that_is_out_counts_against_nobody_and_moves_the_deadline() -
     assert (world.row.phase, world.row.error_count, world.row.error) == (Phase.RUNNING, 0, None)
 
 
-def test_no_deadline_runs_while_the_provider_could_not_be_looked_at() -> None:
+def test_no_deadline_runs_while_the_provider_cannot_be_observed() -> None:
     world = asleep()
     world.wish(Wish.RUNNING)
     world.befall(Fate.HANGS)
@@ -960,7 +960,7 @@ def test_no_deadline_runs_while_the_provider_could_not_be_looked_at() -> None:
     assert world.reason is Reason.TIMEOUT
 
 
-def test_a_new_wish_during_backoff_tries_again_at_once_and_counts_anew() -> None:
+def test_a_new_request_during_backoff_retries_at_once_and_resets_the_count() -> None:
     world = asleep()
     world.wish(Wish.ARCHIVED)
     world.befall(FAILS, FAILS, FAILS)
@@ -978,7 +978,7 @@ def test_a_new_wish_during_backoff_tries_again_at_once_and_counts_anew() -> None
     assert world.row.phase is Phase.ARCHIVED
 
 
-def test_a_new_wish_while_an_attempt_is_at_work_forgives_the_failures_before_it() -> None:
+def test_a_new_request_during_an_attempt_clears_the_failures_before_it() -> None:
     world = asleep()
     world.wish(Wish.ARCHIVED)
     world.befall(FAILS, FAILS, FAILS, Fate.HANGS)
@@ -997,7 +997,7 @@ def test_a_new_wish_while_an_attempt_is_at_work_forgives_the_failures_before_it(
 # ── another controller ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_takeover_goes_on_with_the_same_op_id_and_a_new_attempt() -> None:
+def test_a_takeover_continues_with_the_same_op_id_and_a_new_attempt() -> None:
     world = asleep()
     world.wish(Wish.ARCHIVED)
     world.befall(Fate.HANGS)
@@ -1028,7 +1028,7 @@ def test_a_takeover_of_restoring_takes_a_new_generation() -> None:
     assert (world.row.phase, world.home, place(world)) == (Phase.STANDBY, "a day's work", (3, 1))
 
 
-def test_takeovers_renew_the_deadline_only_so_often() -> None:
+def test_takeovers_renew_the_deadline_a_limited_number_of_times() -> None:
     world = asleep()
     world.wish(Wish.ARCHIVED)
     world.befall(*[Fate.HANGS] * 10)
@@ -1056,7 +1056,7 @@ def test_an_operation_that_finished_unobserved_is_finished_by_the_next_controlle
     assert world.history() == ["STARTING DONE"]
 
 
-def test_a_deadline_is_never_passed_over_by_what_is_in_flight() -> None:
+def test_a_running_effect_is_cancelled_at_the_deadline() -> None:
     world = asleep()
     world.wish(Wish.RUNNING)
     world.befall(Fate.HANGS)
@@ -1100,7 +1100,7 @@ def test_before_sleep_does_not_run_before_a_stop_that_a_user_asked_for(wish: Wis
     assert world.container is None
 
 
-def test_without_a_command_an_automatic_stop_is_as_any_other() -> None:
+def test_without_before_sleep_an_automatic_stop_is_like_any_other() -> None:
     world = about_to_sleep(())
     writes = world.writes
     world.run()
@@ -1122,7 +1122,7 @@ def test_without_a_command_an_automatic_stop_is_as_any_other() -> None:
         ProviderOutage(Outage.RUNTIME, ""),
     ],
 )
-def test_whatever_becomes_of_before_sleep_the_stop_goes_on_and_no_failure_is_counted(report: Report) -> None:
+def test_any_result_of_before_sleep_continues_the_stop_and_counts_no_failure(report: Report) -> None:
     world = about_to_sleep()
     world.befall(report)
     world.run()
@@ -1152,7 +1152,7 @@ def test_the_deadline_of_a_stop_starts_after_before_sleep() -> None:
     assert world.reason is Reason.TIMEOUT
 
 
-def test_a_workspace_that_is_wished_to_run_during_before_sleep_is_not_stopped() -> None:
+def test_a_wake_during_before_sleep_prevents_the_stop() -> None:
     world = about_to_sleep()
     world.befall(Fate.HANGS)
     world.run()
@@ -1165,7 +1165,7 @@ def test_a_workspace_that_is_wished_to_run_during_before_sleep_is_not_stopped() 
     assert world.history() == ["STOPPING TURNED"]
 
 
-def test_once_the_stop_itself_has_begun_it_runs_to_its_end() -> None:
+def test_a_stop_that_has_begun_finishes() -> None:
     world = about_to_sleep()
     world.befall(EffectDone(), Fate.HANGS)
     world.run()
@@ -1175,7 +1175,7 @@ def test_once_the_stop_itself_has_begun_it_runs_to_its_end() -> None:
 
 
 @pytest.mark.parametrize("wish", [Wish.STANDBY, Wish.ARCHIVED, Wish.DELETED])
-def test_before_sleep_that_has_begun_may_end_though_a_user_asks_for_a_stop(wish: Wish) -> None:
+def test_a_stop_by_a_user_waits_for_a_running_before_sleep(wish: Wish) -> None:
     world = about_to_sleep()
     world.befall(Fate.HANGS)
     world.run()
@@ -1198,7 +1198,7 @@ def test_another_controller_runs_before_sleep_again_once() -> None:
     assert world.history() == ["STOPPING ABANDONED", "STOPPING DONE"]
 
 
-def test_a_stop_that_is_tried_again_does_not_run_before_sleep_again() -> None:
+def test_a_retried_stop_does_not_run_before_sleep_again() -> None:
     world = about_to_sleep()
     world.befall(EffectDone(), EffectFailed(Reason.ACTION_FAILED, "oh"))
     world.run_until_rest()

@@ -42,21 +42,21 @@ UNDER_WAY = [operation for operation in Operation if operation is not O.NONE]
 # ── total ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_every_standing_and_wish_has_its_next_operation() -> None:
+def test_every_detailed_phase_and_requested_state_has_its_next_operation() -> None:
     assert {(s, w) for s, row in NEXT_OPERATION.items() for w in row} == {(s, w) for s in DetailedPhase for w in Wish}
 
 
-def test_every_operation_and_wish_says_when_it_may_turn() -> None:
+def test_every_operation_and_requested_state_has_a_rule_for_cancelling() -> None:
     assert {(o, w) for o, row in TURNS.items() for w in row} == {(o, w) for o in Operation for w in Wish}
 
 
 @pytest.mark.parametrize("table", [DONE_WHEN, EXPECTS, STANDS_ON], ids=["DONE_WHEN", "EXPECTS", "STANDS_ON"])
-def test_every_operation_has_its_cell(table: dict[Operation, object]) -> None:
+def test_tables_over_all_operations_are_total(table: dict[Operation, object]) -> None:
     assert set(table) == set(Operation)
 
 
 @pytest.mark.parametrize("table", [NEXT_EFFECT, tuning().timeouts_s], ids=["NEXT_EFFECT", "timeouts_s"])
-def test_every_operation_but_none_has_its_cell(table: dict[Operation, object]) -> None:
+def test_tables_over_all_operations_but_none_are_total(table: dict[Operation, object]) -> None:
     assert set(table) == set(UNDER_WAY)
 
 
@@ -79,7 +79,7 @@ def test_every_condition_has_a_name_for_clients() -> None:
 # ── section 2, point 5: the levels ────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_levels_are_ordered_and_the_phases_outside_the_order_have_none() -> None:
+def test_levels_are_ordered_and_error_and_deletion_have_none() -> None:
     assert LEVEL == {Phase.PENDING: 0, Phase.ARCHIVED: 5, Phase.STANDBY: 10, Phase.RUNNING: 20}
     assert set(Phase) - set(LEVEL) == {Phase.ERROR, Phase.DELETING, Phase.DELETED}
 
@@ -98,7 +98,7 @@ NEIGHBOURS = {(0, 5), (5, 10), (10, 20), (0, 10)}
 
 @pytest.mark.parametrize("wish", [W.ARCHIVED, W.STANDBY, W.RUNNING])
 @pytest.mark.parametrize("start", LEVEL)
-def test_a_path_ends_at_the_wish_by_neighbouring_steps_and_never_goes_up_and_then_down(start: Phase, wish: Wish) -> None:
+def test_a_path_reaches_the_requested_state_in_single_steps_in_one_direction(start: Phase, wish: Wish) -> None:
     path = [start]
     while (operation := NEXT_OPERATION[DetailedPhase[path[-1].name]][wish]) is not O.NONE:
         path.append(LEADS_TO[path[-1], operation])
@@ -170,7 +170,7 @@ AT_HOME = {"generation": 3, "revision": 7, "home_seen": True}
         ({"desired_state": W.DELETED}, seen(HALF), S.DELETING),
     ],
 )
-def test_where_a_workspace_stands(row: dict[str, object], what: Observation, expected: DetailedPhase) -> None:
+def test_rows_have_the_expected_detailed_phase(row: dict[str, object], what: Observation, expected: DetailedPhase) -> None:
     w = workspace(**({"generation": 3, "revision": 7} | row))
     assert detailed_phase(w, judge(w, what, look().now)) is expected
 
@@ -236,7 +236,7 @@ def test_an_operation_is_done_when_that_is_seen(
     assert DONE_WHEN[operation](*_judged(what, operation=operation, **row)) is done
 
 
-def test_only_filling_a_home_takes_a_generation_of_its_own() -> None:
+def test_only_operations_that_fill_a_home_take_a_new_generation() -> None:
     assert {O.PROVISIONING, O.RESTORING} == MAKES_GENERATION
 
 
@@ -268,7 +268,9 @@ def test_only_filling_a_home_takes_a_generation_of_its_own() -> None:
         (O.DELETING, {"desired_state": W.ARCHIVED, "archive": COVERING}, seen(WHOLE), False),
     ],
 )
-def test_what_an_operation_stands_on(operation: Operation, row: dict[str, object], what: Observation, stands: bool) -> None:
+def test_operations_check_their_preconditions(
+    operation: Operation, row: dict[str, object], what: Observation, stands: bool
+) -> None:
     assert STANDS_ON[operation](*_judged(what, operation=operation, **row)) is stands
 
 
@@ -294,7 +296,7 @@ WISHES = ((W.ARCHIVED, False), (W.STANDBY, False), (W.RUNNING, False), (W.DELETE
 @pytest.mark.parametrize("is_archived", [False, True])
 @pytest.mark.parametrize("column", range(len(WISHES)), ids=["ARCHIVED", "STANDBY", "RUNNING", "DELETED", "purged"])
 @pytest.mark.parametrize("operation", SAFE_POINTS)
-def test_an_operation_turns_at_the_safe_points_of_section_6(
+def test_an_operation_is_cancelled_at_the_safe_points_of_section_6(
     operation: Operation, column: int, is_archived: bool, stage: Stage
 ) -> None:
     wish, purge = WISHES[column]

@@ -44,7 +44,7 @@ def admits(rule: Callable[[], None]) -> bool:
     return True
 
 
-def test_a_refusal_tells_what_why_and_what_to_do_each_once() -> None:
+def test_a_refusal_has_what_why_and_what_to_do_each_once() -> None:
     with pytest.raises(Refused) as refused:
         admit_user(2, (UNCONFINED, CONFINED, UNCONFINED), failed="user 'eve' was not created")
     said = refused.value.message
@@ -61,20 +61,20 @@ def test_a_remedy_that_includes_another_is_enough() -> None:
         admit_controller(2, ControllerConfinement((FILES, both)))
 
 
-def test_a_stranger_does_not_learn_what_is_missing() -> None:
+def test_a_refused_sign_in_does_not_reveal_what_is_missing() -> None:
     with pytest.raises(Refused) as refused:
         admit_sign_in(2, (UNCONFINED,))
     assert "for one user" in refused.value.message
     assert not any(part in repr(vars(refused.value)) for part in (FILES.what, FILES.why, FILES.remedy, NETWORK.what))
 
 
-def test_the_summary_says_what_it_means_for_users() -> None:
+def test_the_summary_states_the_effect_for_users() -> None:
     assert CONFINED.summary == ""
     assert "for one user" in UNCONFINED.summary
     assert "accepted" in ACCEPTED.summary
 
 
-def test_each_warning_is_given_once() -> None:
+def test_each_port_warning_is_given_once() -> None:
     open_port = ControllerConfinement((NETWORK,), port_warning="the port is open")
     assert port_warnings((CONFINED, open_port, open_port)) == ("the port is open",)
     assert port_warnings((CONFINED, UNCONFINED)) == ()

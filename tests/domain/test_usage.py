@@ -16,5 +16,5 @@ def test_cpu_time_that_falls_counts_as_no_use() -> None:
     assert usage_points([sample(100, 50), sample(110, 2)]) == (UsagePoint(110, 0.0, 0),)
 
 
-def test_one_sample_gives_no_point_and_equal_times_give_none() -> None:
+def test_a_single_sample_and_equal_times_give_no_point() -> None:
     assert usage_points([]) == usage_points([sample(1, 1)]) == usage_points([sample(1, 1), sample(1, 2)]) == ()

@@ -49,7 +49,7 @@ def nothing_changes(here: Product) -> Iterator[None]:
         (("hibernate", "demo"), "No such command"),
     ],
 )
-def test_a_command_that_cannot_be(here: Product, words: tuple[str, ...], says: str) -> None:
+def test_an_invalid_command_is_refused(here: Product, words: tuple[str, ...], says: str) -> None:
     done = here.run(*words)
     assert done.returncode in (1, 2)
     assert says in done.stderr.decode()
@@ -114,20 +114,20 @@ def call(here: Product, method: str, path: str, body: Any = None, **headers: str
         ("DELETE", "/api/v1/me", None, 405, "method_not_allowed"),
     ],
 )
-def test_a_call_that_cannot_be(here: Product, method: str, path: str, body: Any, status: int, code: str) -> None:
+def test_an_invalid_call_is_refused(here: Product, method: str, path: str, body: Any, status: int, code: str) -> None:
     answered, problem = call(here, method, path, body)
     assert (answered, problem["code"]) == (status, code)
     assert problem["detail"]
     assert problem["content_type"] == "application/problem+json"
 
 
-def test_nobody_is_let_in_without_a_good_token(here: Product) -> None:
+def test_a_wrong_token_or_password_is_refused(here: Product) -> None:
     assert call(here, "GET", "/api/v1/workspaces", Authorization="Bearer wrong")[0] == 401
     assert call(here, "GET", "/api/v1/workspaces", Authorization="Basic abc")[0] == 401
     assert call(here, "POST", "/api/v1/login", {"username": "admin", "password": "wrong"})[0] == 401
 
 
-def test_limits_are_said_with_when_to_come_back(here: Product) -> None:
+def test_a_reached_limit_is_reported_with_retry_after(here: Product) -> None:
     created, _ = call(here, "POST", "/api/v1/workspaces", {"name": "second"})
     assert created == 201
     status, problem = call(here, "POST", "/api/v1/workspaces", {"name": "third"})

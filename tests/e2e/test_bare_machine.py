@@ -24,7 +24,7 @@ def here(tmp_path: Path) -> Iterator[Product]:
         yield product
 
 
-def test_a_workspace_lives_wakes_and_outlives_a_kill(here: Product) -> None:
+def test_a_workspace_runs_is_restored_and_survives_a_kill(here: Product) -> None:
     assert "bubblewrap is not installed" in here.log()
     here.ok("create", "demo", "--wait")
     assert b"<html" in here.get("demo")[2], "the terminal answers through its socket"

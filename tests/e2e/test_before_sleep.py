@@ -46,7 +46,7 @@ def own_log(here: Product, name: str) -> str:
     return here.ok("logs", name)
 
 
-def test_it_runs_as_the_workspaces_user_in_its_home_and_what_it_wrote_is_kept(here: Product) -> None:
+def test_the_command_runs_as_the_workspace_user_in_its_home_and_its_output_is_kept(here: Product) -> None:
     create(here, "ada", "id -u > who; pwd > where; echo $TORPOR_WORKSPACE > name; wc -c > input; echo all saved; sync")
     here.ok("start", "ada", "--wait")
     user, home = here.ok("exec", "ada", "--", "id", "-u"), here.ok("exec", "ada", "--", "pwd")
@@ -57,7 +57,7 @@ def test_it_runs_as_the_workspaces_user_in_its_home_and_what_it_wrote_is_kept(he
     assert "before_sleep_ended" in here.log()
 
 
-def test_one_that_fails_is_logged_and_the_workspace_stops(here: Product) -> None:
+def test_a_failed_command_is_logged_and_the_workspace_stops(here: Product) -> None:
     create(here, "fails", "echo $((40 + 2)) problems >&2; exit 7")
     asleep = until_asleep(here, "fails")
     assert asleep["error"] is None
@@ -65,7 +65,7 @@ def test_one_that_fails_is_logged_and_the_workspace_stops(here: Product) -> None
     assert "before_sleep_failed" in here.log()
 
 
-def test_one_that_hangs_and_burns_is_ended_after_its_time_and_the_workspace_stops(here: Product) -> None:
+def test_a_command_that_hangs_and_uses_cpu_is_ended_and_the_workspace_stops(here: Product) -> None:
     # It ignores every signal that can be ignored, has a child, and uses enough CPU to be busy.
     hangs = "trap '' TERM INT HUP; sleep 61713.5 & while :; do :; done"
     create(here, "hangs", hangs)
@@ -81,7 +81,7 @@ def test_one_that_hangs_and_burns_is_ended_after_its_time_and_the_workspace_stop
     assert f"did not end within {TIMEOUT_S} s" in own_log(here, "hangs")
 
 
-def test_a_users_own_stop_does_not_run_it(here: Product) -> None:
+def test_a_stop_by_a_user_does_not_run_the_command(here: Product) -> None:
     create(here, "stopped", "touch ran")
     here.ok("hold", "stopped", "--for", "5m", "--reason", "it must not sleep by itself")
     here.ok("start", "stopped", "--wait")
@@ -90,7 +90,7 @@ def test_a_users_own_stop_does_not_run_it(here: Product) -> None:
     assert "before_sleep" not in own_log(here, "stopped")
 
 
-def test_a_user_who_wakes_it_meanwhile_finds_it_running_and_the_command_is_ended(here: Product) -> None:
+def test_a_start_during_the_command_keeps_it_running_and_ends_the_command(here: Product) -> None:
     create(here, "woken", "touch began; sleep 61714.5; touch finished")
     sleeping = until_it_runs(here, "woken")
     wait_until(lambda: processes_with("sleep 61714.5"))
@@ -102,7 +102,7 @@ def test_a_user_who_wakes_it_meanwhile_finds_it_running_and_the_command_is_ended
     assert sorted(here.ok("exec", "woken", "--", "ls").split()) == ["began"]
 
 
-def test_a_visitor_meanwhile_is_let_in_and_keeps_it_running(here: Product) -> None:
+def test_a_visit_during_the_command_is_served_and_keeps_it_running(here: Product) -> None:
     create(here, "visited", "sleep 61715.5")
     sleeping = until_it_runs(here, "visited")
     here.ok("hold", "visited", "--for", "5m", "--reason", "the test looks at it")
@@ -113,7 +113,7 @@ def test_a_visitor_meanwhile_is_let_in_and_keeps_it_running(here: Product) -> No
     wait_until(lambda: not processes_with("sleep 61715.5"))
 
 
-def test_it_can_be_changed_and_switched_off(here: Product) -> None:
+def test_the_command_can_be_changed_and_switched_off(here: Product) -> None:
     create(here, "changed", "touch first")
     here.ok("before-sleep", "changed", "--", "touch", "second")
     first = until_asleep(here, "changed")

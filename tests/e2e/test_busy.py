@@ -83,7 +83,7 @@ def test_a_loop_in_the_background_is_not_killed(here: Product) -> None:
     here.ok("delete", "burner", "--purge", "--wait")
 
 
-def test_an_idle_daemon_keeps_nothing_awake(here: Product) -> None:
+def test_an_idle_daemon_does_not_prevent_the_stop(here: Product) -> None:
     here.ok("create", "daemon", "--wait")
     in_background(here, "daemon", "exec sleep 601")
     sleeps(here, "daemon")

@@ -21,7 +21,7 @@ EFFECTS_S = 0.02
 HANGS_FOR_S = 60.0
 
 
-async def test_everybody_is_served_whatever_happens_to_the_controllers(tmp_path: Path) -> None:
+async def test_every_request_is_fulfilled_while_controllers_fail(tmp_path: Path) -> None:
     async with cluster(tmp_path, effects_s=EFFECTS_S) as here:
         with told("one api and three controllers are ready"):
             await asyncio.gather(here.serve("api"), *(here.serve("controller") for _ in range(CONTROLLERS)))

@@ -18,7 +18,7 @@ SLOW_POST = (
 )
 
 
-def test_slow_posts_of_one_address_keep_no_other_out(tmp_path: Path) -> None:
+def test_slow_posts_of_one_address_do_not_block_others(tmp_path: Path) -> None:
     """Each of them takes three descriptors; without a limit there were not enough for the database."""
     few = ("sh", "-c", f'ulimit -n {DESCRIPTORS}; exec "$0" "$@"')
     here = Product(tmp_path / "data", before=few, environment={"TORPOR_CONNECTIONS_PER_ADDRESS": "20"})

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.e2e
 
 @pytest.mark.long
 @pytest.mark.anyio
-async def test_any_postgresql_will_do_and_only_one_torpor_controls_it(empty_database_url: str, tmp_path: Path) -> None:
+async def test_an_external_postgresql_works_and_only_one_torpor_controls_it(empty_database_url: str, tmp_path: Path) -> None:
     with product(tmp_path, TORPOR_DATABASE_URL=empty_database_url) as here:
         assert not (here.data / "postgres").exists(), "no private one is started"
         here.ok("create", "demo", "--wait")
@@ -35,7 +35,7 @@ async def test_any_postgresql_will_do_and_only_one_torpor_controls_it(empty_data
         assert here.show("demo")["phase"] == "ARCHIVED"
 
 
-def test_a_database_that_is_not_there_is_said_so(tmp_path: Path) -> None:
+def test_an_unreachable_database_is_reported(tmp_path: Path) -> None:
     lost = Product(tmp_path / "data", environment={"TORPOR_DATABASE_URL": "postgresql://torpor:secret@127.0.0.1:1/none"})
     done = subprocess.run([TORPOR, "up"], env=lost.env(), capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1
@@ -58,7 +58,7 @@ def test_jupyterlab_is_installed_on_first_use_and_answers(tmp_path: Path) -> Non
         assert stat.S_IMODE(socket.stat().st_mode) == 0o600
 
 
-def test_the_doctor_says_what_is_confined(tmp_path: Path) -> None:
+def test_the_doctor_lists_confinement_database_and_archive_store(tmp_path: Path) -> None:
     findings = json.loads(Product(tmp_path / "data").ok("doctor", "--json"))
     said = json.dumps(findings)
     for what in ("files and processes", "network", "database", "archive store"):

@@ -67,7 +67,7 @@ def stands(phase: str) -> Callable[[Event], bool]:
     )
 
 
-def test_following_the_real_product(tmp_path: Path) -> None:
+def test_torpor_events_follows_a_running_product(tmp_path: Path) -> None:
     with product(tmp_path) as here:
         witness = Followed(here)
         stream = Followed(here)

@@ -65,7 +65,7 @@ def is_gone(here: Product, seconds: int) -> bool:
     return here.run("exec", "nb", "--no-stdin", "--", "sh", "-c", f"! {search}").returncode == 0
 
 
-def test_streams_are_apart_and_the_exit_code_is_kept(here: Product) -> None:
+def test_streams_are_separate_and_the_exit_code_is_kept(here: Product) -> None:
     script = "cat; echo err >&2; exit 7"
     done = here.run("exec", "nb", "--", "sh", "-c", script, stdin=b"\0in\xff")
     assert (done.returncode, done.stdout, done.stderr) == (7, b"\0in\xff", b"err\n")
@@ -134,7 +134,7 @@ def test_the_command_ends_with_its_client(here: Product, number: int) -> None:
     wait_until(lambda: is_gone(here, 9872))
 
 
-def test_a_workspace_deleted_meanwhile_ends_the_command(here: Product) -> None:
+def test_deleting_the_workspace_ends_the_command(here: Product) -> None:
     here.ok("create", "brief", "--wait")
     process = start(here, "brief", "--", "sh", "-c", "echo begun; exec sleep 9873")
     assert process.stdout is not None
@@ -145,7 +145,7 @@ def test_a_workspace_deleted_meanwhile_ends_the_command(here: Product) -> None:
     assert process.returncode in (6, 128 + signal.SIGTERM, 128 + signal.SIGKILL, 128 + signal.SIGHUP), said
 
 
-def test_exec_wakes_unless_it_must_not(here: Product) -> None:
+def test_exec_wakes_the_workspace_unless_no_wake_is_given(here: Product) -> None:
     here.ok("create", "dozy", "--wait")
     here.ok("stop", "dozy", "--wait")
     refused = here.run("exec", "dozy", "--no-wake", "--", "true")
@@ -162,7 +162,7 @@ def test_exec_wakes_unless_it_must_not(here: Product) -> None:
     here.ok("delete", "dozy", "--purge", "--wait")
 
 
-def test_a_slow_reader_costs_no_memory_and_loses_nothing(here: Product) -> None:
+def test_a_slow_reader_uses_bounded_memory_and_loses_nothing(here: Product) -> None:
     much = 64 * MIB
     with flat_memory(here):
         process = start(here, "nb", "--", "sh", "-c", f"head -c {much} /dev/zero; touch written; echo end >&2")
@@ -203,10 +203,10 @@ def write(process: "subprocess.Popen[bytes]", block: bytes, times: int) -> None:
     process.stdin.close()
 
 
-def test_much_data_each_way_takes_no_memory(here: Product) -> None:
+def test_much_data_in_both_directions_uses_bounded_memory(here: Product) -> None:
     stream_both_ways(here, ORDINARY, 60)
 
 
 @pytest.mark.deep
-def test_five_gigabytes_each_way_take_no_memory(here: Product) -> None:
+def test_five_gigabytes_in_both_directions_use_bounded_memory(here: Product) -> None:
     stream_both_ways(here, LONG, 600)

@@ -63,7 +63,7 @@ async def falls_asleep(here: Cluster, name: str, *, within_s: float = 40) -> Non
 
 
 @pytest.mark.long
-async def test_a_live_connection_keeps_awake_and_that_of_a_killed_proxy_does_not(tmp_path: Path) -> None:
+async def test_a_live_connection_prevents_the_stop_and_that_of_a_killed_proxy_does_not(tmp_path: Path) -> None:
     async with cluster(tmp_path) as here, echo() as address:
         await here.fate.set(address=address)
         _, living, dying = await asyncio.gather(

@@ -52,13 +52,13 @@ FIXED_EVERY = 7
 
 
 @pytest.mark.long
-async def test_every_loop_turns_after_forty_cuts(tmp_path: Path) -> None:
+async def test_every_loop_runs_after_forty_cut_connections(tmp_path: Path) -> None:
     await every_loop_turns(tmp_path, Plan(controllers=1, cuts=40, cuts_a_round=40, fixed={0: STOP}, settings=MORE_HASTE))
 
 
 @pytest.mark.deep
 @pytest.mark.parametrize("controllers", [1, 3])
-async def test_every_loop_turns_after_hundreds_of_cuts(tmp_path: Path, controllers: int) -> None:
+async def test_every_loop_runs_after_hundreds_of_cut_connections(tmp_path: Path, controllers: int) -> None:
     cuts = int(os.environ.get("CHAOS_CUTS", "500"))
     await every_loop_turns(tmp_path, Plan(controllers, cuts, cuts_a_round=25, fixed=FIXED, settings=HASTE, with_census=True))
 

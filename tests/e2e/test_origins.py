@@ -84,7 +84,7 @@ def test_a_service_worker_of_the_former_workspace_reads_nothing_of_the_new_one(a
     here.ok("delete", "place", "--purge", "--yes", "--wait")
 
 
-def test_a_service_worker_that_takes_over_the_sign_in_gets_nowhere(admin: BrowserUser, here: Product) -> None:
+def test_a_service_worker_cannot_take_over_the_sign_in(admin: BrowserUser, here: Product) -> None:
     """Its forwarded requests come from another site, without the cookies that the code needs."""
     page = admin.page
     serve(here, "the former one")

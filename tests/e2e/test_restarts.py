@@ -64,7 +64,7 @@ def half_made(volumes: Path) -> list[str]:
 
 
 @pytest.mark.long
-def test_killed_while_archiving_and_while_restoring(tmp_path: Path) -> None:
+def test_a_kill_while_archiving_or_restoring_loses_nothing(tmp_path: Path) -> None:
     with product(tmp_path) as here:
         root = asleep(here)
 
@@ -86,7 +86,7 @@ def test_killed_while_archiving_and_while_restoring(tmp_path: Path) -> None:
         assert volumes == [here.home(awake).parent.name], "half-made volumes of earlier attempts are thrown away"
 
 
-def test_killed_with_a_running_workspace_it_comes_back_and_never_twice(tmp_path: Path) -> None:
+def test_a_killed_product_restarts_a_running_workspace_exactly_once(tmp_path: Path) -> None:
     with product(tmp_path) as here:
         mark = f"mark-{os.getpid()}-{time.time_ns()}"
         serve = f"exec python3 -X {mark} -m http.server --bind 127.0.0.1 $PORT"
@@ -123,7 +123,7 @@ def test_a_killed_database_is_started_again_and_nothing_is_lost(tmp_path: Path) 
         here.ok("start", "demo", "--wait")
 
 
-def test_another_port_and_another_path_are_no_obstacle(tmp_path: Path) -> None:
+def test_another_port_and_another_data_path_work(tmp_path: Path) -> None:
     with product(tmp_path) as here:
         here.ok("create", "demo", "--wait")
         assert here.stop() == 0
@@ -135,7 +135,7 @@ def test_another_port_and_another_path_are_no_obstacle(tmp_path: Path) -> None:
         assert here.show("demo")["url"] == f"http://demo.localhost:{here.port}"
 
 
-def test_ctrl_c_before_it_is_ready_ends_it(tmp_path: Path) -> None:
+def test_ctrl_c_before_it_is_ready_ends_the_product(tmp_path: Path) -> None:
     process = subprocess.Popen([TORPOR, "up"], env=Product(tmp_path / "data").env(), stdout=subprocess.PIPE, text=True)
     wait_until((tmp_path / "data" / "postgres").exists, every_s=0.005)
     process.send_signal(signal.SIGINT)
@@ -144,7 +144,7 @@ def test_ctrl_c_before_it_is_ready_ends_it(tmp_path: Path) -> None:
     assert not processes_with(str(tmp_path / "data")), said
 
 
-def test_a_second_up_is_refused_and_a_port_in_use_is_said_so(tmp_path: Path) -> None:
+def test_a_second_up_is_refused_and_a_port_in_use_is_reported(tmp_path: Path) -> None:
     with product(tmp_path) as here:
         second = subprocess.run([TORPOR, "up"], env=here.env(), capture_output=True, text=True, timeout=60, check=False)
         assert second.returncode == 1

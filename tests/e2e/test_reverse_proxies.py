@@ -175,7 +175,7 @@ def site(request: pytest.FixtureRequest, tmp_path: Path, here: Product) -> Itera
         yield started
 
 
-def test_a_browser_gets_everything_over_tls(site: Site, here: Product) -> None:
+def test_a_browser_uses_platform_and_workspaces_over_tls(site: Site, here: Product) -> None:
     page, _ = site.ask("GET", PLATFORM)
     assert page.status == 200
     assert page.getheader("strict-transport-security")

@@ -65,7 +65,7 @@ async def open_tab(here: Product, name: str) -> AsyncIterator[None]:
         yield
 
 
-async def test_an_open_terminal_is_warned_and_the_stop_comes_all_the_same(here: Product, tmp_path: Path) -> None:
+async def test_an_open_terminal_is_warned_and_does_not_prevent_the_stop(here: Product, tmp_path: Path) -> None:
     await asyncio.to_thread(here.ok, "create", "idle", "--wait")
     with followed(here, "idle", tmp_path / "events") as told:
         async with open_tab(here, "idle"), TerminalUser(here.env(), "shell", "idle") as seat:
@@ -87,7 +87,7 @@ async def test_an_open_terminal_is_warned_and_the_stop_comes_all_the_same(here: 
 
 
 @pytest.mark.long
-async def test_typing_takes_the_warning_back(here: Product, tmp_path: Path) -> None:
+async def test_typing_clears_the_warning(here: Product, tmp_path: Path) -> None:
     await asyncio.to_thread(here.ok, "create", "typing", "--wait")
     with followed(here, "typing", tmp_path / "events") as told:
         async with TerminalUser(here.env(), "shell", "typing") as seat:
@@ -106,7 +106,7 @@ async def test_typing_takes_the_warning_back(here: Product, tmp_path: Path) -> N
 
 
 @pytest.mark.long
-async def test_a_hold_takes_the_warning_back(here: Product) -> None:
+async def test_a_hold_clears_the_warning(here: Product) -> None:
     await asyncio.to_thread(here.ok, "create", "held", "--wait")
 
     async def warned() -> dict[str, Any] | None:

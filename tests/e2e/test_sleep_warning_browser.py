@@ -39,7 +39,7 @@ def admin(browser: Browser, here: Product) -> Iterator[BrowserUser]:
         yield sitting
 
 
-def test_a_banner_counts_down_and_its_button_keeps_it_awake(admin: BrowserUser, here: Product) -> None:
+def test_a_banner_counts_down_and_its_button_keeps_the_workspace_awake(admin: BrowserUser, here: Product) -> None:
     here.ok("create", "drowsy", "--wait")
     banner = admin.page.locator('[data-sleeping-soon="drowsy"]')
     expect(banner).to_be_visible(timeout=WITHIN_MS)
@@ -66,7 +66,7 @@ def test_a_banner_counts_down_and_its_button_keeps_it_awake(admin: BrowserUser, 
     here.ok("delete", "drowsy", "--purge", "--wait")
 
 
-def test_the_terminals_say_it_and_an_open_tab_does_not_postpone_the_stop(
+def test_the_terminals_show_the_warning_and_an_open_tab_does_not_delay_the_stop(
     admin: BrowserUser, here: Product, tmp_path: Path
 ) -> None:
     here.ok("create", "tabbed", "--wait")
@@ -91,7 +91,7 @@ def test_the_terminals_say_it_and_an_open_tab_does_not_postpone_the_stop(
     terminal.close()
 
 
-def test_a_key_in_the_terminal_takes_the_banner_back(admin: BrowserUser, here: Product) -> None:
+def test_a_key_in_the_terminal_removes_the_banner(admin: BrowserUser, here: Product) -> None:
     here.ok("create", "typed", "--wait")
     terminal = admin.page.context.new_page()
     terminal.goto(f"http://typed.localhost:{here.port}/")

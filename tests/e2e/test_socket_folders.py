@@ -21,7 +21,7 @@ def temporary() -> Iterator[Path]:
 
 
 @pytest.mark.long
-def test_the_next_start_removes_what_a_killed_one_left(tmp_path: Path, temporary: Path) -> None:
+def test_the_next_start_removes_socket_folders_of_a_killed_one(tmp_path: Path, temporary: Path) -> None:
     # A path so long that database and bus have their sockets in the temporary directory, too.
     folder = tmp_path / ("x" * 100)
     folder.mkdir()

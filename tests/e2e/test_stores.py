@@ -29,7 +29,7 @@ def attempts(here: Product, name: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.long
-def test_a_read_only_store_costs_no_home_and_is_used_again_when_it_is_writable(tmp_path: Path) -> None:
+def test_a_read_only_store_loses_no_home_and_is_used_again_when_writable(tmp_path: Path) -> None:
     with (
         small_disk(tmp_path / "store", "64m") as store,
         product(tmp_path, TORPOR_ARCHIVE_URL=store.as_uri(), TORPOR_RECONCILER_RETRY_BACKOFF="1") as here,

@@ -34,7 +34,7 @@ def test_the_unit_is_valid(tmp_path: Path) -> None:
     assert (verified.returncode, complaints) == (0, []), verified.stderr
 
 
-def test_its_command_line_starts_the_product_and_sigterm_stops_it(tmp_path: Path) -> None:
+def test_the_command_line_starts_the_product_and_sigterm_stops_it(tmp_path: Path) -> None:
     settings, data = tmp_path / "etc", tmp_path / "state"
     unit = UNIT.read_text(encoding="utf-8").replace("/etc/torpor", str(settings)).replace("/var/lib/torpor", str(data))
     (line,) = values(unit, "ExecStart")

@@ -36,7 +36,7 @@ def doctor_on_users(here: Product) -> str:
     return said
 
 
-def test_several_users_only_where_somebody_accepts_it(here: Product) -> None:
+def test_several_users_are_allowed_only_if_an_operator_accepts_it(here: Product) -> None:
     refused = create_user(here, "eve")
     assert refused.returncode == 1
     said = refused.stderr.decode()
@@ -65,7 +65,7 @@ def test_several_users_only_where_somebody_accepts_it(here: Product) -> None:
     assert "--unconfined" in said, "what to do"
 
 
-def test_the_missing_confinement_is_told(here: Product) -> None:
+def test_the_missing_confinement_is_reported_to_administrators(here: Product) -> None:
     asked = http.client.HTTPConnection("127.0.0.1", here.port, timeout=30)
     asked.request("GET", "/health/coordinator", headers={"Host": f"localhost:{here.port}"})
     answered = asked.getresponse().read().decode()

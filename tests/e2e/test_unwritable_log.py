@@ -60,13 +60,13 @@ def works_and_ends(here: Product, process: "subprocess.Popen[bytes]") -> None:
     assert process.wait(ENDED_WITHIN_S) == 0
 
 
-def test_the_log_is_on_a_full_disk(tmp_path: Path) -> None:
+def test_the_product_works_with_its_log_on_a_full_disk(tmp_path: Path) -> None:
     here = Product(tmp_path / "data")
     with up(here, os.open("/dev/full", os.O_WRONLY)) as process:
         works_and_ends(here, process)
 
 
-def test_the_reader_of_its_output_is_gone(tmp_path: Path) -> None:
+def test_the_product_works_without_a_reader_of_its_output(tmp_path: Path) -> None:
     here = Product(tmp_path / "data")
     heard, said = os.pipe()
     with up(here, said) as process:

@@ -92,28 +92,28 @@ def large(here: Product, name: str) -> str:
     return tree_root(here.home(here.show(name)))
 
 
-def test_while_it_runs(here: Product) -> None:
+def test_a_volume_removed_while_running_is_an_error(here: Product) -> None:
     here.ok("create", "running", "--wait")
     here.ok("exec", "running", "--", "sh", "-c", "echo precious > note")
     remove(here, here.home(here.show("running")).parent)
     ends_in_error(here, "running", "ContainerWithoutVolume", "DataLost")
 
 
-def test_while_it_stands_by(here: Product) -> None:
+def test_a_volume_removed_while_stopped_is_an_error(here: Product) -> None:
     here.ok("create", "standing", "--wait")
     here.ok("stop", "standing", "--wait")
     remove(here, here.home(here.show("standing")).parent)
     ends_in_error(here, "standing", "DataLost")
 
 
-def test_while_it_starts(here: Product) -> None:
+def test_a_volume_removed_while_starting_is_an_error(here: Product) -> None:
     here.ok("create", "starting", "--template", "command", "--", *NEVER_READY)
     here.until("starting", lambda seen: seen["operation"] == "STARTING")
     remove(here, here.home(here.show("starting")).parent)
     ends_in_error(here, "starting", "ContainerWithoutVolume", "DataLost")
 
 
-def test_while_it_stops(here: Product) -> None:
+def test_a_volume_removed_while_stopping_is_an_error(here: Product) -> None:
     here.ok("create", "stopping", "--template", "command", "--wait", "--", *IGNORES_TERM)
     volume = here.home(here.show("stopping")).parent
     here.ok("stop", "stopping")
@@ -122,7 +122,7 @@ def test_while_it_stops(here: Product) -> None:
 
 
 @pytest.mark.long
-def test_while_it_is_archived_and_restored_and_deleted(here: Product) -> None:
+def test_a_volume_removed_during_an_operation_is_not_replaced_by_an_older_home(here: Product) -> None:
     root = large(here, "large")
     first = here.show("large")
     here.ok("archive", "large", "--wait")

@@ -108,7 +108,7 @@ async def echoes_on(connection: ClientConnection, *, within_s: float = 10) -> No
             await asyncio.sleep(0.1)
 
 
-async def test_a_socket_outlives_api_and_controller_and_ends_with_its_right(tmp_path: Path) -> None:
+async def test_a_websocket_survives_api_and_controller_and_ends_with_its_credential(tmp_path: Path) -> None:
     async with installed(tmp_path, drain_grace="2") as here:
         await here.running("ada")
         token = here.cluster.token
@@ -170,7 +170,7 @@ async def refuses_newcomers(here: Installation) -> None:
 
 
 @pytest.mark.long
-async def test_pings_and_reconnects_are_nobody_and_typing_is_somebody(tmp_path: Path) -> None:
+async def test_pings_and_reconnects_are_not_use_and_typing_is(tmp_path: Path) -> None:
     async with installed(tmp_path) as here:
         await asyncio.gather(*(here.running(name, standby_ttl=STANDBY_TTL_S) for name in ("typed", "pinged")))
         browser = await here.browser()

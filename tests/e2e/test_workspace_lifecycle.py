@@ -38,7 +38,7 @@ def pid_of_program(here: Product, name: str) -> int:
     raise AssertionError(f"no terminal program of {name} is running\n{here.log()}")
 
 
-def test_the_homes_note_survives_the_archive(here: Product) -> None:
+def test_a_file_in_the_home_survives_the_archive(here: Product) -> None:
     here.ok("create", "demo", "--wait")
     here.ok("exec", "demo", "--", "sh", "-c", "echo hello > ~/note")
     before = here.show("demo")
@@ -59,7 +59,7 @@ def test_the_homes_note_survives_the_archive(here: Product) -> None:
     here.ok("delete", "demo", "--purge", "--wait")
 
 
-def test_any_number_of_sleeps_leaves_the_tree_unchanged(here: Product) -> None:
+def test_repeated_archiving_leaves_the_tree_unchanged(here: Product) -> None:
     here.ok("create", "dormouse", "--wait")
     here.ok(
         "exec", "dormouse", "--", "sh", "-c", "mkdir -p a/b; echo 1 > a/b/c; ln -s ../a a/l; chmod 600 a/b/c; umask 0; mkdir w"
@@ -85,7 +85,7 @@ def test_a_program_killed_by_hand_is_started_again(here: Product) -> None:
     here.ok("delete", "phoenix", "--purge", "--wait")
 
 
-def test_a_marker_destroyed_by_hand_is_told_as_that_and_its_home_is_accepted(here: Product) -> None:
+def test_a_deleted_marker_is_reported_and_its_home_can_be_accepted(here: Product) -> None:
     here.ok("create", "unmarked", "--wait")
     here.ok("exec", "unmarked", "--", "sh", "-c", "echo precious > ~/note")
     here.ok("stop", "unmarked", "--wait")
@@ -114,7 +114,7 @@ def test_a_marker_destroyed_by_hand_is_told_as_that_and_its_home_is_accepted(her
     assert not home.parent.exists()
 
 
-def test_a_volume_deleted_by_hand_is_lost_data_and_never_an_empty_home(here: Product) -> None:
+def test_a_deleted_volume_is_data_lost_and_never_an_empty_home(here: Product) -> None:
     here.ok("create", "lost", "--wait")
     here.ok("exec", "lost", "--", "sh", "-c", "echo precious > ~/note")
     here.ok("archive", "lost", "--wait")
@@ -142,7 +142,7 @@ def test_a_volume_deleted_by_hand_is_lost_data_and_never_an_empty_home(here: Pro
     here.ok("delete", "lost", "--purge", "--wait")
 
 
-def test_start_turns_archiving_round_at_once(here: Product) -> None:
+def test_start_cancels_archiving_at_once(here: Product) -> None:
     here.ok("create", "busy", "--wait")
     here.ok("exec", "busy", "--", "sh", "-c", "head -c 300000000 /dev/urandom > big")
     here.ok("stop", "busy", "--wait")
@@ -164,7 +164,7 @@ def test_any_command_that_listens_on_its_port(here: Product) -> None:
     here.ok("delete", "site", "--purge", "--wait")
 
 
-def test_a_program_that_cannot_run_ends_in_an_error_that_says_why(here: Product) -> None:
+def test_a_program_that_cannot_run_is_an_error_with_the_reason(here: Product) -> None:
     created = here.run("create", "broken", "--template", "command", "--wait", "--", "sh", "-c", "echo no luck; exit 7")
     assert created.returncode == 3
     error = here.show("broken")["error"]
@@ -174,7 +174,7 @@ def test_a_program_that_cannot_run_ends_in_an_error_that_says_why(here: Product)
     here.ok("delete", "broken", "--wait")
 
 
-def test_a_restart_finds_everything_as_it_was(here: Product) -> None:
+def test_a_restart_keeps_all_workspaces(here: Product) -> None:
     here.ok("create", "kept", "--wait")
     here.ok("exec", "kept", "--", "sh", "-c", "echo stays > ~/note")
     here.ok("create", "sleeper", "--wait")
@@ -190,7 +190,7 @@ def test_a_restart_finds_everything_as_it_was(here: Product) -> None:
     here.ok("delete", "sleeper", "--purge", "--wait")
 
 
-def test_many_homes_gone_at_once_are_held_back_until_they_return_or_somebody_says_go(tmp_path: Path) -> None:
+def test_many_missing_homes_set_the_latch_until_they_return_or_it_is_released(tmp_path: Path) -> None:
     with product(tmp_path, TORPOR_MAX_RUNNING_PER_USER="20", TORPOR_RECONCILER_INTERVAL="1") as here:
         names = ("one", "two", "three")
         for name in names:

@@ -59,7 +59,7 @@ def browser(here: Product) -> HttpBrowser:
     return somebody
 
 
-def test_somebody_who_is_signed_in_comes_in_at_each_workspace(here: Product, browser: HttpBrowser) -> None:
+def test_a_signed_in_browser_reaches_each_workspace(here: Product, browser: HttpBrowser) -> None:
     answer = browser.go(f"http://site.localhost:{here.port}/index.html?a=%2F")
     assert (answer.status, answer.body) == (200, b"precious\n")
     assert answer.url.endswith("/index.html?a=%2F")
@@ -70,7 +70,7 @@ def test_somebody_who_is_signed_in_comes_in_at_each_workspace(here: Product, bro
     assert stranger.url.startswith(f"http://localhost:{here.port}/")
 
 
-def test_a_workspace_sees_nothing_of_the_platform_s_and_gives_no_cookies_to_others(here: Product, browser: HttpBrowser) -> None:
+def test_a_workspace_sees_no_platform_cookies_and_sets_none_for_others(here: Product, browser: HttpBrowser) -> None:
     page = f"http://nosy.localhost:{here.port}/"
     assert browser.go(page).status == 200
     assert browser.cookies["nosy.localhost"].keys() == {"torpor_door", "torpor_workspace", "own", "b"}
@@ -90,7 +90,7 @@ def test_a_workspace_sees_nothing_of_the_platform_s_and_gives_no_cookies_to_othe
     assert not [one for one in set_by_it if "torpor" in one or "domain" in one.lower()], set_by_it
 
 
-def test_what_runs_in_a_workspace_cannot_act_as_its_user_on_the_api(here: Product, browser: HttpBrowser) -> None:
+def test_a_page_of_a_workspace_cannot_call_the_api_as_its_user(here: Product, browser: HttpBrowser) -> None:
     browser.go(f"http://nosy.localhost:{here.port}/")
     origin = f"http://nosy.localhost:{here.port}"
     api = f"http://localhost:{here.port}/api/v1"
@@ -111,7 +111,7 @@ def test_what_runs_in_a_workspace_cannot_act_as_its_user_on_the_api(here: Produc
     assert here.show("site")["desired_state"] == "RUNNING"
 
 
-def test_a_page_of_one_workspace_cannot_ask_another(here: Product, browser: HttpBrowser) -> None:
+def test_a_page_of_one_workspace_cannot_request_another(here: Product, browser: HttpBrowser) -> None:
     for name in ("nosy", "site"):
         browser.go(f"http://{name}.localhost:{here.port}/")
     theirs = {"Origin": f"http://nosy.localhost:{here.port}", "Sec_Fetch_Site": "same-site"}
@@ -127,13 +127,13 @@ def port_of(here: Product, workspace: str) -> str:
     return here.ok("exec", workspace, "--", "sh", "-c", "echo $PORT").strip()
 
 
-def test_from_inside_a_workspace_no_other_is_reached_through_the_front(here: Product) -> None:
+def test_a_workspace_cannot_reach_another_through_the_proxy(here: Product) -> None:
     front, port = f"http://127.0.0.1:{here.port}/", port_of(here, "site")
     ways = [f"{front} site.localhost:{here.port}", f"{front} {port}--site.localhost:{here.port}"]
     assert "OPEN" not in here.ok("exec", "nosy", "--", "python3", "-c", PRIES, *ways)
 
 
-def test_from_inside_a_workspace_no_other_is_reached_by_its_port(here: Product) -> None:
+def test_a_workspace_cannot_reach_another_by_its_port(here: Product) -> None:
     here.must_confine("network")
     as_its_own = here.ok("exec", "nosy", "--", "python3", "-c", PRIES, f"http://127.0.0.1:{port_of(here, 'site')}/ localhost")
     assert "precious" not in as_its_own, "each has a loopback of its own"
@@ -162,7 +162,7 @@ def test_any_port_of_a_workspace_has_its_own_host(here: Product, browser: HttpBr
     assert nothing.status == 502
 
 
-def test_a_tab_does_not_undo_a_stop_and_to_go_there_wakes_it(here: Product, browser: HttpBrowser) -> None:
+def test_requests_of_an_open_tab_do_not_wake_and_a_navigation_does(here: Product, browser: HttpBrowser) -> None:
     page = f"http://site.localhost:{here.port}/"
     assert browser.go(page).status == 200
     here.ok("stop", "site", "--wait")
@@ -187,7 +187,7 @@ def test_a_tab_does_not_undo_a_stop_and_to_go_there_wakes_it(here: Product, brow
     ]
 
 
-def test_over_the_limit_something_can_be_stopped_and_it_opens(here: Product, browser: HttpBrowser) -> None:
+def test_above_the_limit_another_workspace_can_be_stopped_first(here: Product, browser: HttpBrowser) -> None:
     here.ok("create", "fourth", "--template", "command", "--wait", "--", *SERVE_HOME)
     here.ok("stop", "fourth", "--wait")
     here.ok("create", "third", "--template", "command", "--wait", "--", *SERVE_HOME)
@@ -208,7 +208,7 @@ def test_over_the_limit_something_can_be_stopped_and_it_opens(here: Product, bro
     assert here.show("third")["desired_state"] == "STANDBY"
 
 
-def test_signing_out_closes_every_door_at_once(here: Product, browser: HttpBrowser) -> None:
+def test_signing_out_ends_every_workspace_sign_in_at_once(here: Product, browser: HttpBrowser) -> None:
     page = f"http://nosy.localhost:{here.port}/"
     browser.go(page)
     door = browser.cookies["nosy.localhost"]["torpor_door"]

@@ -203,7 +203,7 @@ async def test_a_shell_runs_at_home_on_a_real_terminal(terminal: Running, open_t
     assert f"[{terminal.home}] /dev/pts/".encode() in shown
 
 
-async def test_it_is_a_login_shell_in_utf_8_that_does_not_see_what_is_ours(terminal: Running, open_tab: OpenTab) -> None:
+async def test_a_login_shell_in_utf_8_does_not_inherit_the_environment_of_torpor(terminal: Running, open_tab: OpenTab) -> None:
     tab = await open_tab(terminal)
     await tab.type(
         "shopt -q login_shell && echo log''in; locale charmap; echo [$PYTHONPATH$PORT]$TORPOR_WORKSPACE; echo gr''üße\r"
@@ -226,7 +226,7 @@ async def test_signals_are_as_a_shell_expects_them(start: Start, open_tab: OpenT
     await tab.until("code-130")
 
 
-async def test_sh_serves_where_there_is_no_bash(start: Start, tmp_path: Path, open_tab: OpenTab) -> None:
+async def test_sh_is_used_without_bash(start: Start, tmp_path: Path, open_tab: OpenTab) -> None:
     (tmp_path / "bin").mkdir()
     for name in ("sh", "echo"):
         (tmp_path / "bin" / name).symlink_to(shutil.which(name) or "")
@@ -244,7 +244,7 @@ async def test_the_window_has_its_size_from_the_beginning_and_after_each_change(
     await tab.until("43 132")
 
 
-async def test_a_large_paste_arrives_whole_while_its_echo_comes_back(terminal: Running, open_tab: OpenTab) -> None:
+async def test_a_large_paste_arrives_completely(terminal: Running, open_tab: OpenTab) -> None:
     tab = await open_tab(terminal)
     await tab.type("wc -c > size; echo rea''dy $(cat size)\r")
     await until((terminal.home / "size").exists)
@@ -255,7 +255,7 @@ async def test_a_large_paste_arrives_whole_while_its_echo_comes_back(terminal: R
     await tab.until(f"ready {lines * len(line)}")
 
 
-async def test_an_ended_shell_says_so_and_starts_again_on_enter(terminal: Running, open_tab: OpenTab) -> None:
+async def test_an_ended_shell_is_reported_and_starts_again_on_enter(terminal: Running, open_tab: OpenTab) -> None:
     tab = await open_tab(terminal, new_session())
     await tab.type("echo las''t words; exit 3\r")
     shown = await tab.until("[process ended, press Enter to start again]")
@@ -266,7 +266,7 @@ async def test_an_ended_shell_says_so_and_starts_again_on_enter(terminal: Runnin
     await tab.until("again-0")
 
 
-async def test_a_shell_that_leaves_somebody_at_the_terminal_has_ended(terminal: Running, open_tab: OpenTab) -> None:
+async def test_a_shell_has_ended_even_if_a_background_job_uses_the_terminal(terminal: Running, open_tab: OpenTab) -> None:
     tab = await open_tab(terminal)
     await tab.type("(trap '' HUP; while echo noise; do :; done) & disown; exit\r")
     await tab.until("[process ended, press Enter to start again]")
@@ -275,7 +275,7 @@ async def test_a_shell_that_leaves_somebody_at_the_terminal_has_ended(terminal: 
 # ── sessions ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_reload_finds_the_same_shell_and_sees_what_was_there(terminal: Running, open_tab: OpenTab) -> None:
+async def test_a_reload_finds_the_same_shell_and_its_output(terminal: Running, open_tab: OpenTab) -> None:
     session = new_session()
     tab = await open_tab(terminal, session)
     assert tab.attached == {"new": True, "offset": 0, "until": 0}
@@ -290,7 +290,7 @@ async def test_a_reload_finds_the_same_shell_and_sees_what_was_there(terminal: R
     await tab.until("kept-yes")
 
 
-async def test_a_broken_connection_goes_on_where_it_broke(terminal: Running, open_tab: OpenTab) -> None:
+async def test_a_reconnect_continues_where_the_connection_broke(terminal: Running, open_tab: OpenTab) -> None:
     session = new_session()
     tab = await open_tab(terminal, session)
     await tab.type("PS1='$ '; echo be''fore; sleep 0.3; echo mis''sed\r")
@@ -303,7 +303,7 @@ async def test_a_broken_connection_goes_on_where_it_broke(terminal: Running, ope
     assert (await tab.until("missed\r\n")).startswith(b"missed\r\n")
 
 
-async def test_what_is_kept_is_bounded_and_begins_with_a_whole_line(start: Start, open_tab: OpenTab) -> None:
+async def test_the_kept_output_is_limited_and_begins_with_a_complete_line(start: Start, open_tab: OpenTab) -> None:
     session, terminal = new_session(), start("--scrollback-bytes", "8192")
     tab = await open_tab(terminal, session)
     await tab.type("seq -f line-%06g 5000; echo do''ne\r")
@@ -316,7 +316,7 @@ async def test_what_is_kept_is_bounded_and_begins_with_a_whole_line(start: Start
     assert shown.index(b"\r\n") == len("line-000001")
 
 
-async def test_work_goes_on_while_nobody_looks(terminal: Running, open_tab: OpenTab) -> None:
+async def test_a_command_continues_without_a_connection(terminal: Running, open_tab: OpenTab) -> None:
     session = new_session()
     tab = await open_tab(terminal, session)
     await tab.type("sleep 0.2; seq 500000; touch finished\r")
@@ -325,7 +325,7 @@ async def test_work_goes_on_while_nobody_looks(terminal: Running, open_tab: Open
     await until((terminal.home / "finished").exists)
 
 
-async def test_a_second_tab_takes_the_session_over(terminal: Running, open_tab: OpenTab) -> None:
+async def test_a_second_tab_takes_over_the_session(terminal: Running, open_tab: OpenTab) -> None:
     session = new_session()
     first = await open_tab(terminal, session)
     second = await open_tab(terminal, session)
@@ -337,7 +337,9 @@ async def test_a_second_tab_takes_the_session_over(terminal: Running, open_tab: 
     await second.until("mine")
 
 
-async def test_sessions_are_limited_and_a_left_one_makes_room(start: Start, open_tab: OpenTab, attempt: Attempt) -> None:
+async def test_sessions_are_limited_and_a_disconnected_one_is_replaced(
+    start: Start, open_tab: OpenTab, attempt: Attempt
+) -> None:
     terminal = start("--sessions", "2")
     left = await open_tab(terminal, new_session())
     await open_tab(terminal, new_session())
@@ -354,7 +356,7 @@ async def test_sessions_are_limited_and_a_left_one_makes_room(start: Start, open
 
 
 @pytest.mark.parametrize(("session", "options"), [(None, ()), (new_session(), ("--detached-s", "0.2"))], ids=["none", "left"])
-async def test_who_is_not_coming_back_is_hung_up(
+async def test_a_session_without_a_reconnect_is_ended(
     start: Start, session: str | None, options: tuple[str, ...], open_tab: OpenTab
 ) -> None:
     tab = await open_tab(start(*options), session)
@@ -364,7 +366,7 @@ async def test_who_is_not_coming_back_is_hung_up(
     await until(lambda: not any(lives(pid) for pid in pids))
 
 
-async def test_when_it_is_stopped_its_shells_are_too(start: Start, open_tab: OpenTab) -> None:
+async def test_stopping_the_terminal_ends_its_shells(start: Start, open_tab: OpenTab) -> None:
     terminal = start()
     tab = await open_tab(terminal, new_session())
     (pid,) = await tab.pids("trap '' HUP; echo $$")
@@ -377,7 +379,7 @@ async def test_when_it_is_stopped_its_shells_are_too(start: Start, open_tab: Ope
 # ── pace ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_flood_waits_for_who_does_not_read(start: Start, open_tab: OpenTab) -> None:
+async def test_unread_output_uses_bounded_memory(start: Start, open_tab: OpenTab) -> None:
     terminal = start()
     tab = await open_tab(terminal, new_session())
     await tab.type("yes $(printf %01000d 7)\r")
@@ -387,7 +389,7 @@ async def test_a_flood_waits_for_who_does_not_read(start: Start, open_tab: OpenT
     assert terminal.memory_bytes - before < 8 * 1024 * 1024
 
 
-async def test_nobody_is_sent_more_than_a_window_ahead_of_what_they_have_drawn(terminal: Running, open_tab: OpenTab) -> None:
+async def test_output_is_sent_at_most_one_window_ahead_of_the_page(terminal: Running, open_tab: OpenTab) -> None:
     tab = await open_tab(terminal, new_session())
     await tab.connection.send(json.dumps({"seen": 0}))
     await tab.type("yes\r")
@@ -410,7 +412,7 @@ async def test_nobody_is_sent_more_than_a_window_ahead_of_what_they_have_drawn(t
     await tab.type("\x03")
 
 
-async def test_a_flood_can_be_stopped_by_control_c(terminal: Running, open_tab: OpenTab) -> None:
+async def test_control_c_ends_a_flood_of_output(terminal: Running, open_tab: OpenTab) -> None:
     tab = await open_tab(terminal, new_session())
     await tab.type("yes\r")
     for _ in range(50):
@@ -424,13 +426,13 @@ async def test_a_flood_can_be_stopped_by_control_c(terminal: Running, open_tab: 
 
 
 @pytest.mark.parametrize("origin", ["http://evil.example", "http://127.0.0.1", "http://127.0.0.1:1", "null"])
-async def test_another_site_may_not_open_a_terminal(terminal: Running, origin: str, open_tab: OpenTab) -> None:
+async def test_another_origin_cannot_open_a_terminal(terminal: Running, origin: str, open_tab: OpenTab) -> None:
     with pytest.raises(InvalidStatus) as refused:
         await open_tab(terminal, origin=origin)
     assert refused.value.response.status_code == 403
 
 
-async def test_its_own_page_may(terminal: Running, open_tab: OpenTab) -> None:
+async def test_the_own_origin_can_open_a_terminal(terminal: Running, open_tab: OpenTab) -> None:
     tab = await open_tab(terminal, origin=f"http://127.0.0.1:{terminal.port}")
     await tab.type("exit\r")
     await tab.until("[process ended")
@@ -449,7 +451,7 @@ async def test_its_own_page_may(terminal: Running, open_tab: OpenTab) -> None:
         '{"seen": "x"}',
     ],
 )
-async def test_what_is_not_understood_ends_the_connection(terminal: Running, message: str, open_tab: OpenTab) -> None:
+async def test_an_invalid_message_closes_the_connection(terminal: Running, message: str, open_tab: OpenTab) -> None:
     tab = await open_tab(terminal)
     await tab.connection.send(message)
     with pytest.raises(ConnectionClosed) as closed:
@@ -461,7 +463,7 @@ async def test_what_is_not_understood_ends_the_connection(terminal: Running, mes
 @pytest.mark.parametrize(
     "query", ["session=short", "session=../../../../etc/passwd", "seen=-1", "seen=x", "cols=80", "cols=0&rows=0"]
 )
-async def test_what_is_not_understood_opens_nothing(terminal: Running, query: str, attempt: Attempt) -> None:
+async def test_an_invalid_query_is_refused(terminal: Running, query: str, attempt: Attempt) -> None:
     connection = await attempt(terminal, query)
     with pytest.raises(ConnectionClosed) as closed:
         await connection.recv()
@@ -469,7 +471,7 @@ async def test_what_is_not_understood_opens_nothing(terminal: Running, query: st
     assert closed.value.rcvd.code == 1008
 
 
-def test_the_page_carries_the_workspaces_name_and_loads_nothing_from_elsewhere(start: Start) -> None:
+def test_the_page_has_the_name_of_the_workspace_and_loads_nothing_external(start: Start) -> None:
     terminal = start(TORPOR_WORKSPACE="<demo>&")
     status, headers, body = terminal.get("/")
     assert status == 200
@@ -491,7 +493,7 @@ def test_the_page_carries_the_workspaces_name_and_loads_nothing_from_elsewhere(s
         ("/assets/vendor/addon-fit.js", "text/javascript; charset=utf-8"),
     ],
 )
-def test_what_the_page_needs_is_served(terminal: Running, path: str, content_type: str) -> None:
+def test_the_assets_of_the_page_are_served(terminal: Running, path: str, content_type: str) -> None:
     status, headers, body = terminal.get(path)
     assert (status, headers["Content-Type"]) == (200, content_type)
     assert body == (INSIDE / path.removeprefix("/")).read_bytes()
@@ -504,7 +506,7 @@ def test_what_the_page_needs_is_served(terminal: Running, path: str, content_typ
 @pytest.mark.parametrize(
     "path", ["/x", "/assets/", "/assets/../terminal.py", "/assets/%2e%2e/terminal.py", "/assets/terminal.html", "//"]
 )
-def test_nothing_else_is(terminal: Running, path: str) -> None:
+def test_other_paths_are_not_found(terminal: Running, path: str) -> None:
     assert terminal.get(path)[0] == 404
 
 
@@ -514,11 +516,11 @@ def test_only_get_is_answered(terminal: Running, method: str) -> None:
     assert (status, headers["Allow"]) == (405, "GET")
 
 
-def test_a_plain_request_for_the_pty_is_told_to_upgrade(terminal: Running) -> None:
+def test_a_plain_request_for_the_pty_is_426(terminal: Running) -> None:
     assert terminal.get("/pty")[0] == 426
 
 
-def test_a_missing_port_is_said() -> None:
+def test_a_missing_port_is_reported() -> None:
     ended = subprocess.run(
         [sys.executable, str(INSIDE / "terminal.py")],
         env={"PATH": os.environ["PATH"], "PYTHONPATH": str(SITE)},
@@ -529,7 +531,7 @@ def test_a_missing_port_is_said() -> None:
     assert b"PORT" in ended.stderr
 
 
-def test_on_a_socket_only_its_own_user_is_served(tmp_path: Path) -> None:
+def test_only_the_own_user_can_use_the_socket(tmp_path: Path) -> None:
     path = tmp_path / "socket"
     process = subprocess.Popen(
         [sys.executable, str(INSIDE / "terminal.py"), "--socket", str(path)],

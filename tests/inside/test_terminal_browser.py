@@ -92,7 +92,7 @@ async def shows(page: Page, text: str) -> None:
     await expect(page.locator(".xterm-rows")).to_contain_text(text, timeout=10_000)
 
 
-async def test_a_person_types_and_sees_and_keeps_it_over_a_reload(serve: Serve, browser: BrowserContext, address: str) -> None:
+async def test_typed_text_is_shown_and_kept_over_a_reload(serve: Serve, browser: BrowserContext, address: str) -> None:
     serve()
     complaints: list[str] = []
     page = await open_page(browser, address, complaints)
@@ -133,7 +133,7 @@ async def test_an_ended_shell_starts_again_on_enter(serve: Serve, browser: Brows
     await shows(page, "again-42")
 
 
-async def test_a_broken_connection_is_said_and_mended(serve: Serve, browser: BrowserContext, address: str) -> None:
+async def test_a_broken_connection_is_shown_and_reconnected(serve: Serve, browser: BrowserContext, address: str) -> None:
     process = serve()
     page = await open_page(browser, address, [])
     await page.keyboard.type("echo before-$((6*7))\n")
@@ -152,7 +152,7 @@ async def test_a_broken_connection_is_said_and_mended(serve: Serve, browser: Bro
     await shows(page, "after-42")
 
 
-async def test_a_flood_is_drawn_at_the_pace_of_the_page_and_can_be_stopped(
+async def test_much_output_is_drawn_at_the_pace_of_the_page_and_can_be_stopped(
     serve: Serve, browser: BrowserContext, address: str
 ) -> None:
     serve()
@@ -168,7 +168,7 @@ async def test_a_flood_is_drawn_at_the_pace_of_the_page_and_can_be_stopped(
     await shows(page, "stopped-42")
 
 
-async def test_a_question_that_is_replayed_is_not_answered_again(serve: Serve, browser: BrowserContext, address: str) -> None:
+async def test_a_replayed_terminal_query_is_not_answered_again(serve: Serve, browser: BrowserContext, address: str) -> None:
     serve()
     page = await open_page(browser, address, [])
     await page.keyboard.type("printf '\\033[6n'; read -rsdR answer; echo ${#answer}-asked\n")
@@ -194,7 +194,7 @@ async def test_two_tabs_are_two_terminals(serve: Serve, browser: BrowserContext,
     await expect(first.locator("#bar")).to_be_hidden()
 
 
-async def test_a_keyboard_gets_out_of_the_terminal_to_screen_reader_mode(
+async def test_the_keyboard_leaves_the_terminal_for_screen_reader_mode(
     serve: Serve, browser: BrowserContext, address: str
 ) -> None:
     serve()
@@ -209,7 +209,7 @@ async def test_a_keyboard_gets_out_of_the_terminal_to_screen_reader_mode(
     await expect(page.locator(".xterm-accessibility")).to_contain_text("read-42")
 
 
-async def test_a_phone_has_the_keys_it_lacks(serve: Serve, address: str, tmp_path: Path) -> None:
+async def test_a_phone_has_buttons_for_missing_keys(serve: Serve, address: str, tmp_path: Path) -> None:
     serve()
     phone = {"viewport": {"width": 390, "height": 700}, "device_scale_factor": 2, "has_touch": True, "is_mobile": True}
     async with chromium(tmp_path / "phone", color_scheme="dark", **phone) as context:

@@ -35,7 +35,7 @@ def visitors_of(here: GateStage) -> CallerCache:
     return here.inside.house._visitors
 
 
-async def test_many_who_ask_at_once_ask_once(here: GateStage) -> None:
+async def test_concurrent_lookups_of_a_caller_cause_one_query(here: GateStage) -> None:
     await here.workspace()
     token = (await here.token(here.ada)).removeprefix("Authorization: Bearer ")
     visitors = visitors_of(here)
@@ -48,7 +48,7 @@ async def test_many_who_ask_at_once_ask_once(here: GateStage) -> None:
     assert visitors.known(token) is found[0]
 
 
-async def test_half_a_minute_later_it_is_asked_again(
+async def test_a_cached_caller_is_checked_again_after_half_a_minute(
     database_url: str, redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "KNOWN_FOR_S", 0.2)
@@ -61,7 +61,7 @@ async def test_half_a_minute_later_it_is_asked_again(
         await until(lambda: _is_refused(here, token))
 
 
-async def test_a_session_that_ends_takes_what_is_open_at_once(here: GateStage) -> None:
+async def test_the_end_of_a_session_cuts_its_connections_at_once(here: GateStage) -> None:
     ada = await here.workspace()
     session, _ = await here.session(here.ada)
     door, token = await here.door(session, ada), await here.token(here.ada)
@@ -78,7 +78,7 @@ async def test_a_session_that_ends_takes_what_is_open_at_once(here: GateStage) -
     assert not visitors_of(here).has_open(ada.id)
 
 
-async def test_another_process_hears_of_it_over_the_bus(here: GateStage) -> None:
+async def test_a_sign_out_in_another_process_cuts_connections(here: GateStage) -> None:
     ada = await here.workspace()
     session, _ = await here.session(here.ada)
     door = await here.door(session, ada)
@@ -89,7 +89,7 @@ async def test_another_process_hears_of_it_over_the_bus(here: GateStage) -> None
     await until(lambda: _is(set(here.cuts) == {way.bearer}))
 
 
-async def test_a_user_who_may_not_come_in_any_more(here: GateStage) -> None:
+async def test_deactivating_a_user_cuts_connections_and_refuses_the_token(here: GateStage) -> None:
     root = await person(here.database, "root", is_admin=True)
     await here.workspace()
     token = await here.token(here.ada)
@@ -101,7 +101,7 @@ async def test_a_user_who_may_not_come_in_any_more(here: GateStage) -> None:
 
 
 @pytest.mark.parametrize("change", [UserChange(max_running=7), UserChange(is_admin=True)])
-async def test_who_loses_nothing_keeps_what_is_open(here: GateStage, change: UserChange) -> None:
+async def test_a_change_without_lost_rights_cuts_no_connection(here: GateStage, change: UserChange) -> None:
     root = await person(here.database, "root", is_admin=True)
     await here.workspace()
     token = await here.token(here.ada)
@@ -119,7 +119,7 @@ async def test_who_loses_nothing_keeps_what_is_open(here: GateStage, change: Use
     assert (known.caller.user.max_running, known.caller.is_admin) in ((7, False), (None, True))
 
 
-async def test_what_begins_while_its_right_ends_ends_as_well(here: GateStage) -> None:
+async def test_a_connection_that_opens_after_the_sign_out_is_cut(here: GateStage) -> None:
     ada = await here.workspace()
     session, _ = await here.session(here.ada)
     way = await here.passed(await here.door(session, ada), *CONNECTS)
@@ -131,7 +131,7 @@ async def test_what_begins_while_its_right_ends_ends_as_well(here: GateStage) ->
     assert set(here.cuts) == {way.bearer}
 
 
-async def test_whom_it_is_no_longer_shared_with_is_thrown_out(here: GateStage) -> None:
+async def test_removing_a_share_cuts_the_connections_of_that_user(here: GateStage) -> None:
     bob = await person(here.database, "bob")
     ada, other = await here.workspace(), await here.workspace("other")
     for name in ("ada", "other"):
@@ -150,7 +150,7 @@ async def test_whom_it_is_no_longer_shared_with_is_thrown_out(here: GateStage) -
 
 
 @pytest.mark.parametrize("how", ["sign out", "unshare"])
-async def test_a_stream_of_events_ends_with_the_right_to_it(here: GateStage, tmp_path: Path, how: str) -> None:
+async def test_an_event_stream_ends_with_the_access(here: GateStage, tmp_path: Path, how: str) -> None:
     """An event stream does not count as use but stays open; through a real proxy server, as with a browser."""
     bob = await person(here.database, "bob")
     ada = await here.workspace()
@@ -190,7 +190,7 @@ async def test_a_stream_of_events_ends_with_the_right_to_it(here: GateStage, tmp
         server.close()
 
 
-async def test_after_a_gap_everybody_is_asked_again(here: GateStage) -> None:
+async def test_after_a_gap_in_messages_every_caller_is_checked_again(here: GateStage) -> None:
     ada = await here.workspace()
     session, _ = await here.session(here.ada)
     door = await here.door(session, ada)
@@ -203,7 +203,7 @@ async def test_after_a_gap_everybody_is_asked_again(here: GateStage) -> None:
     assert (await here.told(door, *FETCHES)).status == 401
 
 
-async def test_while_the_database_is_out_whoever_is_known_stays(here: GateStage, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_known_callers_stay_while_the_database_is_unreachable(here: GateStage, monkeypatch: pytest.MonkeyPatch) -> None:
     await here.workspace()
     known, unknown = await here.token(here.ada), await here.token(here.ada)
     way = await here.passed(known)
@@ -221,7 +221,7 @@ async def test_while_the_database_is_out_whoever_is_known_stays(here: GateStage,
     assert (await here.told(unknown)).status == 503
 
 
-async def test_what_is_revoked_while_the_database_is_out_stays_so(here: GateStage, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_revocation_during_a_database_outage_is_kept(here: GateStage, monkeypatch: pytest.MonkeyPatch) -> None:
     await here.workspace()
     shown = await here.token(here.ada)
     await here.passed(shown)
@@ -249,7 +249,7 @@ async def test_what_is_revoked_while_the_database_is_out_stays_so(here: GateStag
     assert known.good_until == float("-inf")
 
 
-async def test_guesses_do_not_make_us_forget_who_people_are(here: GateStage, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_wrong_tokens_do_not_evict_known_callers(here: GateStage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "HOLDS", 10)
     await here.workspace(phase=Phase.STANDBY)
     session, _ = await here.session(here.ada)

@@ -74,7 +74,7 @@ def limited(limit: str) -> float:
     return metrics.REGISTRY.get_sample_value("torpor_proxy_connections_limited_total", {"limit": limit}) or 0
 
 
-async def test_slow_bodies_of_one_address_keep_no_other_out(tmp_path: Path, anyio_backend: object) -> None:
+async def test_slow_bodies_of_one_address_do_not_block_others(tmp_path: Path, anyio_backend: object) -> None:
     async with capped(tmp_path) as stage:
         slow = [await Connection.open(stage, ATTACKER, SLOW) for _ in range(CAP)]
         await until(lambda: stage.accepted.get("ada") == CAP)
@@ -92,7 +92,7 @@ async def test_slow_bodies_of_one_address_keep_no_other_out(tmp_path: Path, anyi
         await until(lambda: (stage.front.connections, stage.front.counted) == (0, 0))
 
 
-async def test_a_connection_without_a_request_gives_way_to_a_newer_one(tmp_path: Path, anyio_backend: object) -> None:
+async def test_a_connection_without_a_request_is_closed_for_a_newer_one(tmp_path: Path, anyio_backend: object) -> None:
     async with capped(tmp_path) as stage:
         kept = await Connection.open(stage, ATTACKER)
         assert (await kept.get()).status == 200
@@ -114,7 +114,7 @@ async def test_a_connection_without_a_request_gives_way_to_a_newer_one(tmp_path:
         await until(lambda: (stage.front.connections, stage.front.counted) == (0, 0))
 
 
-async def test_websockets_count(tmp_path: Path, anyio_backend: object) -> None:
+async def test_websockets_count_towards_the_limit(tmp_path: Path, anyio_backend: object) -> None:
     async with capped(tmp_path) as stage:
         open_ones = [await Connection.open(stage, ATTACKER, made("GET / HTTP/1.1", *WEBSOCKET)) for _ in range(CAP)]
         for one in open_ones:
@@ -150,7 +150,7 @@ async def test_behind_a_trusted_proxy_the_forwarded_address_counts(tmp_path: Pat
             await hang_up(one.writer)
 
 
-async def test_all_together_have_a_limit_as_well(tmp_path: Path, anyio_backend: object) -> None:
+async def test_the_total_of_all_addresses_is_limited(tmp_path: Path, anyio_backend: object) -> None:
     async with capped(tmp_path, total=4) as stage:
         addresses = [f"127.0.0.{number}" for number in range(10, 14)]
         slow = [await Connection.open(stage, address, SLOW) for address in addresses]
@@ -167,7 +167,7 @@ async def test_all_together_have_a_limit_as_well(tmp_path: Path, anyio_backend: 
             await hang_up(one.writer)
 
 
-async def test_idle_connections_of_an_address_with_many_give_way_when_there_is_no_room(
+async def test_idle_connections_of_an_address_with_many_are_closed_at_the_total_limit(
     tmp_path: Path, anyio_backend: object
 ) -> None:
     async with capped(tmp_path, total=4) as stage:
@@ -182,9 +182,7 @@ async def test_idle_connections_of_an_address_with_many_give_way_when_there_is_n
             await hang_up(one.writer)
 
 
-async def test_one_that_is_being_refused_does_not_keep_silent_ones_from_giving_way(
-    tmp_path: Path, anyio_backend: object
-) -> None:
+async def test_silent_connections_are_closed_while_another_is_being_refused(tmp_path: Path, anyio_backend: object) -> None:
     async with capped(tmp_path, total=4) as stage:
         # It has its response and keeps its half open, so it is read for a while.
         lingering = await Connection.open(stage, ATTACKER, b"no request\r\n\r\n")
@@ -197,7 +195,7 @@ async def test_one_that_is_being_refused_does_not_keep_silent_ones_from_giving_w
             await hang_up(one.writer)
 
 
-async def test_many_that_are_refused_do_not_pile_up(tmp_path: Path, anyio_backend: object) -> None:
+async def test_refused_connections_do_not_accumulate(tmp_path: Path, anyio_backend: object) -> None:
     async with capped(tmp_path) as stage:
         slow = [await Connection.open(stage, ATTACKER, SLOW) for _ in range(CAP)]
         await until(lambda: stage.accepted.get("ada") == CAP)
@@ -269,5 +267,5 @@ async def test_slow_bodies_do_not_use_up_the_descriptors(tmp_path: Path, anyio_b
         ("::ffff:192.0.2.1", "::ffff:192.0.2.2", False),
     ],
 )
-def test_which_addresses_are_one_client(one: str, other: str, are_same: bool) -> None:
+def test_addresses_are_grouped_by_client(one: str, other: str, are_same: bool) -> None:
     assert (address_group(one) == address_group(other)) is are_same

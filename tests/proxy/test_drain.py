@@ -35,7 +35,7 @@ def is_draining(front: ProxyServer) -> bool:
     return front._traffic is not None and front._traffic.is_draining
 
 
-async def test_a_request_under_way_is_answered_and_nothing_new_begins(stage: Stage) -> None:
+async def test_a_request_in_progress_is_answered_and_new_ones_are_not_accepted(stage: Stage) -> None:
     begun = asyncio.Event()
 
     async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -65,7 +65,7 @@ async def test_a_request_under_way_is_answered_and_nothing_new_begins(stage: Sta
         await hang_up(each)
 
 
-async def test_an_answer_that_began_before_ends_its_connection_too(stage: Stage) -> None:
+async def test_a_response_that_began_before_the_drain_closes_its_connection(stage: Stage) -> None:
     may_end = asyncio.Event()
 
     async def long(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -97,7 +97,7 @@ async def echo(connection: ServerConnection) -> None:
         await connection.send(message)
 
 
-async def test_a_websocket_goes_on_for_as_long_as_there_is_grace_and_is_told_at_its_end(stage: Stage) -> None:
+async def test_a_websocket_continues_for_the_grace_period_and_gets_a_close_frame(stage: Stage) -> None:
     codes: list[int | None] = []
 
     async def noted(connection: ServerConnection) -> None:
@@ -116,7 +116,7 @@ async def test_a_websocket_goes_on_for_as_long_as_there_is_grace_and_is_told_at_
         await until(lambda: codes == [1001])
 
 
-async def test_a_websocket_whose_client_has_closed_its_half_is_no_obstacle(stage: Stage) -> None:
+async def test_a_half_closed_websocket_does_not_delay_the_drain(stage: Stage) -> None:
     ended = asyncio.Event()
 
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -138,7 +138,7 @@ async def test_a_websocket_whose_client_has_closed_its_half_is_no_obstacle(stage
     await hang_up(writer)
 
 
-async def test_a_websocket_that_ends_by_itself_is_not_waited_for_any_longer(stage: Stage) -> None:
+async def test_the_drain_ends_when_the_last_websocket_ends(stage: Stage) -> None:
     async with unix_serve(echo, str(stage.folder / "socket")):
         client = await echoing(stage)
         stopping = asyncio.create_task(stage.front.stop(grace_s=600))
@@ -147,7 +147,7 @@ async def test_a_websocket_that_ends_by_itself_is_not_waited_for_any_longer(stag
         await asyncio.wait_for(stopping, PATIENCE_S)
 
 
-async def test_whoever_waits_for_a_workspace_is_told_to_come_again(stage: Stage) -> None:
+async def test_a_request_that_waits_for_a_workspace_gets_503_with_retry_after(stage: Stage) -> None:
     async def for_ever() -> Verdict:
         await asyncio.Event().wait()
         raise AssertionError
@@ -162,7 +162,7 @@ async def test_whoever_waits_for_a_workspace_is_told_to_come_again(stage: Stage)
     await hang_up(writer)
 
 
-async def test_what_does_not_end_is_cut_so_that_it_does_not_look_whole(stage: Stage) -> None:
+async def test_a_response_that_does_not_end_is_reset(stage: Stage) -> None:
     async def endless(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await read_head(reader)
         writer.write(b"HTTP/1.1 200 OK\r\n\r\nbegun")

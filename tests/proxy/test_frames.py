@@ -52,7 +52,7 @@ SIZES = (0, 1, 125, 126, 127, 65_535, 65_536)
 
 @pytest.mark.parametrize("opcode", sorted(DATA | CONTROL))
 @pytest.mark.parametrize("masked", [False, True])
-def test_every_kind_and_length_in_one_piece(opcode: int, masked: bool) -> None:
+def test_frames_of_every_kind_and_length_are_classified(opcode: int, masked: bool) -> None:
     for size in SIZES:
         frame = Frame(opcode, size, masked)
         assert WebSocketParser().take(frame.encode()) is frame.is_data
@@ -63,7 +63,7 @@ def test_every_kind_and_length_in_one_piece(opcode: int, masked: bool) -> None:
 @pytest.mark.parametrize("after", [PING, TEXT])
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("length_bytes", [None, 2, 8])
-def test_every_pair_of_cuts(before: int, after: int, masked: bool, length_bytes: int | None) -> None:
+def test_frames_are_classified_with_every_pair_of_cuts(before: int, after: int, masked: bool, length_bytes: int | None) -> None:
     """Two frames between two pings, in three pieces, cut at every position."""
     middle = [Frame(before, 7, masked, length_bytes=length_bytes), Frame(after, 3, masked)]
     stream = b"".join(frame.encode() for frame in (Frame(PING, 2), *middle, Frame(PONG, 0)))
@@ -72,7 +72,7 @@ def test_every_pair_of_cuts(before: int, after: int, masked: bool, length_bytes:
         assert any(carried(stream, cuts)) is expected
 
 
-def test_a_piece_counts_exactly_when_it_completes_a_header_of_data_or_holds_its_payload() -> None:
+def test_a_piece_counts_exactly_if_it_has_a_complete_data_header_or_payload() -> None:
     """Compared with a reference that knows the whole stream: random frames, random cuts."""
     dice = random.Random(20260301)
     for _ in range(300):
@@ -100,7 +100,7 @@ def test_a_piece_counts_exactly_when_it_completes_a_header_of_data_or_holds_its_
             assert carried(stream, tuple(range(1, len(stream)))) == telling
 
 
-def test_nothing_of_a_payload_is_kept() -> None:
+def test_the_payload_is_not_kept() -> None:
     frames = WebSocketParser()
     header = Frame(TEXT, 1 << 40, length_bytes=8)
     assert frames.take(bytes([0x81]) + struct.pack("!BQ", 127, header.size))
@@ -111,7 +111,7 @@ def test_nothing_of_a_payload_is_kept() -> None:
 
 
 @pytest.mark.parametrize("opcode", sorted(set(range(16)) - DATA - CONTROL))
-def test_from_what_is_no_websocket_on_every_byte_counts(opcode: int) -> None:
+def test_after_an_invalid_frame_every_byte_counts(opcode: int) -> None:
     frames = WebSocketParser()
     assert not frames.take(Frame(PING, 3).encode())
     assert frames.take(bytes([0x80 | opcode, 0]))
@@ -119,18 +119,18 @@ def test_from_what_is_no_websocket_on_every_byte_counts(opcode: int) -> None:
     assert not frames.take(b"")
 
 
-def test_a_length_that_cannot_be_is_no_websocket() -> None:
+def test_an_invalid_length_is_an_invalid_frame() -> None:
     frames = WebSocketParser()
     assert frames.take(b"\x89\xff" + b"\xff" * 8 + b"mask")
     assert frames.take(Frame(PING, 0).encode())
 
 
-def test_of_an_unknown_protocol_every_byte_counts() -> None:
+def test_every_byte_of_an_unknown_protocol_counts() -> None:
     assert RawStreamParser().take(b"x")
     assert not RawStreamParser().take(b"")
 
 
-def test_a_word_can_be_put_in_between_two_frames_and_nowhere_else() -> None:
+def test_a_frame_can_be_inserted_only_between_two_frames() -> None:
     stream = b"".join(Frame(kind, size, masked=True).encode() for kind, size in ((TEXT, 3), (PING, 0), (TEXT, 200)))
     ends = {0, 9, 15, len(stream)}
     for cut in range(len(stream) + 1):
@@ -142,7 +142,7 @@ def test_a_word_can_be_put_in_between_two_frames_and_nowhere_else() -> None:
     assert not RawStreamParser().is_between
 
 
-def test_a_goodbye_is_a_frame_that_says_why() -> None:
+def test_a_close_frame_has_its_code() -> None:
     assert close_frame(1001) == b"\x88\x02\x03\xe9"
     masked = close_frame(1001, is_masked=True)
     assert masked[1] & 0x80

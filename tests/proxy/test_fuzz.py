@@ -208,13 +208,13 @@ def check_requests(house: House, raw: bytes, cut: int) -> None:
 @example(VALID[3].replace(b"5\r\n", b"5\r\nTransfer-Encoding: chunked\r\n"), 0)
 @example(VALID[3].replace(b"Content-Length: 5", b"Content-Length: 5\r\nContent-Length: 50") + SMUGGLED, 0)
 @example(VALID[4].replace(b"5\r\n", b"5;\n\r\n"), 80)
-def test_as_many_requests_arrive_as_were_judged(house: House, raw: bytes, cut: int) -> None:
+def test_exactly_the_judged_requests_are_forwarded(house: House, raw: bytes, cut: int) -> None:
     check_requests(house, raw, cut)
 
 
 @FUZZ
 @given(st.binary(max_size=500), st.integers(0, 500))
-def test_noise_harms_nobody(house: House, raw: bytes, cut: int) -> None:
+def test_random_bytes_do_no_harm(house: House, raw: bytes, cut: int) -> None:
     check_requests(house, raw, cut)
 
 
@@ -243,7 +243,7 @@ class Heard:
 
 @FUZZ
 @given(mutated(ANSWERS), st.booleans())
-def test_an_answer_never_runs_into_the_next(house: House, answer: bytes, ends: bool) -> None:
+def test_a_response_never_runs_into_the_next(house: House, answer: bytes, ends: bool) -> None:
     """One request to a workspace with an arbitrary response, then one to a normal workspace on the same connection."""
     # A response without an end would last until the timeout; here the program ends it.
     house.answer = answer + (b"\r\nConnection: close" if ends else b"Connection: close")

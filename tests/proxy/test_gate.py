@@ -37,13 +37,13 @@ async def here(database_url: str, redis_url: str, tmp_path: Path) -> AsyncIterat
 # ── hosts ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_the_platform_s_own_requests_go_to_the_platform(here: GateStage) -> None:
+async def test_requests_for_the_platform_host_go_to_the_platform(here: GateStage) -> None:
     way = await here.passed(target="/api/v1/me", host="")
     assert (way.address.unix_path, way.to_workspace, way.bearer) == ("/platform", False, None)
     assert (await here.told(*CONNECTS[:4], "Origin: http://evil.example", host="")).status == 403
 
 
-async def test_a_host_name_that_is_not_ours_is_answered_by_nobody(here: GateStage) -> None:
+async def test_a_foreign_host_name_is_421(here: GateStage) -> None:
     answer = here.gate.judge(_head("Host: evil.example"), SOMEWHERE)
     assert isinstance(answer, Reply)
     assert (answer.status, answer.outcome) == (421, RequestOutcome.MISDIRECTED)
@@ -56,7 +56,7 @@ def _head(*lines: str) -> RequestHead:
 # ── without a credential ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_whoever_has_not_shown_who_they_are_learns_nothing(here: GateStage) -> None:
+async def test_a_request_without_credentials_does_not_reveal_whether_a_workspace_exists(here: GateStage) -> None:
     await here.workspace()
     for headers, status in ((GOES_THERE, 303), (FETCHES, 401), (CONNECTS, 401), ((), 401)):
         there, nowhere = await here.told(*headers), await here.told(*headers, host="nobody")
@@ -65,7 +65,7 @@ async def test_whoever_has_not_shown_who_they_are_learns_nothing(here: GateStage
     assert here.hints == []
 
 
-async def test_whoever_goes_there_is_sent_to_sign_in_and_comes_back(here: GateStage) -> None:
+async def test_a_navigation_is_redirected_to_sign_in_and_returns(here: GateStage) -> None:
     ada = await here.workspace()
     session, _ = await here.session(here.ada)
     sent = await here.told(*GOES_THERE, target="/notes?a=1&b=%2F")
@@ -99,7 +99,7 @@ async def test_whoever_goes_there_is_sent_to_sign_in_and_comes_back(here: GateSt
     assert used.status == 403, "it is good once"
 
 
-async def test_what_another_workspace_left_in_the_browser_is_cleared(here: GateStage) -> None:
+async def test_browser_data_of_the_former_workspace_is_cleared(here: GateStage) -> None:
     ada = await here.workspace()
     session, _ = await here.session(here.ada)
     nonce = "n" * 43
@@ -124,7 +124,7 @@ async def test_what_another_workspace_left_in_the_browser_is_cleared(here: GateS
 
 
 @pytest.mark.parametrize("back", ["//evil.example/", "/\\evil.example", "https://evil.example", "/a\x7f", ""])
-async def test_nobody_is_led_elsewhere_by_a_way_in(here: GateStage, back: str) -> None:
+async def test_a_return_path_to_another_origin_is_ignored(here: GateStage, back: str) -> None:
     ada = await here.workspace()
     session, _ = await here.session(here.ada)
     nonce = "n" * 43
@@ -135,7 +135,7 @@ async def test_nobody_is_led_elsewhere_by_a_way_in(here: GateStage, back: str) -
     assert (entered.status, header(entered, "Location")) == (303, "/")
 
 
-async def test_whoever_guesses_a_way_in_learns_nothing_and_costs_little(here: GateStage) -> None:
+async def test_a_wrong_code_reveals_nothing_and_causes_few_queries(here: GateStage) -> None:
     await here.workspace()
     await here.until_heard()
     code, knocked = f"torpor_{'c' * 43}", f"Cookie: torpor_knock={'n' * 43}"
@@ -153,7 +153,7 @@ async def test_whoever_guesses_a_way_in_learns_nothing_and_costs_little(here: Ga
     assert here.database.statements - before <= polls
 
 
-async def test_what_nobody_was_sent_here_with_is_not_here(here: GateStage) -> None:
+async def test_invalid_parameters_of_own_paths_are_not_found(here: GateStage) -> None:
     session = f"Cookie: torpor_session={(await here.session(here.ada))[1]}"
     many = "&".join(f"a{number}=1" for number in range(11))
     for target, host in (
@@ -166,7 +166,7 @@ async def test_what_nobody_was_sent_here_with_is_not_here(here: GateStage) -> No
         assert (await here.told(*GOES_THERE, session, target=target, host=host)).status == 404
 
 
-async def test_each_port_is_a_host_of_its_own(here: GateStage) -> None:
+async def test_each_port_has_its_own_host(here: GateStage) -> None:
     ada = await here.workspace()
     token = await here.token(here.ada)
     assert (await here.passed(token)).address.preamble == b""
@@ -216,7 +216,7 @@ async def _awaited(judged: Any) -> Any:
 # ── known callers ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_what_is_not_yours_is_not_there(here: GateStage) -> None:
+async def test_a_workspace_without_access_is_not_found(here: GateStage) -> None:
     await here.workspace()
     bob = await person(here.database, "bob")
     token = await here.token(bob)
@@ -232,7 +232,7 @@ async def test_what_is_not_yours_is_not_there(here: GateStage) -> None:
     assert isinstance(await here.ask(token), Forward)
 
 
-async def test_a_token_must_be_good_and_made_for_this(here: GateStage) -> None:
+async def test_a_token_must_be_valid_and_have_the_scope(here: GateStage) -> None:
     await here.workspace()
     assert (await here.told("Authorization: Bearer torpor_nonsense")).status == 401
     assert (await here.told(f"X-Torpor-Token: {'x' * 5000}")).status == 401
@@ -242,7 +242,7 @@ async def test_a_token_must_be_good_and_made_for_this(here: GateStage) -> None:
     assert isinstance(await here.ask(uses.replace("Authorization: Bearer", "X-Torpor-Token:")), Forward)
 
 
-async def test_a_session_opens_no_workspace_and_a_door_only_its_own(here: GateStage) -> None:
+async def test_a_session_cookie_opens_no_workspace_and_a_workspace_cookie_only_its_own(here: GateStage) -> None:
     ada, other = await here.workspace(), await here.workspace("other")
     session, token = await here.session(here.ada)
     door = await here.door(session, ada)
@@ -256,7 +256,7 @@ async def test_a_session_opens_no_workspace_and_a_door_only_its_own(here: GateSt
     assert (await here.told(as_token)).status == 401, "what a page might steal of a door is no token either"
 
 
-async def test_a_page_of_another_workspace_may_not_ask_with_somebody_s_cookie(here: GateStage) -> None:
+async def test_a_cookie_is_refused_for_requests_from_another_workspace(here: GateStage) -> None:
     ada = await here.workspace()
     session, _ = await here.session(here.ada)
     door = await here.door(session, ada)
@@ -277,7 +277,7 @@ async def test_a_page_of_another_workspace_may_not_ask_with_somebody_s_cookie(he
     assert asks.status == 403, "where a link may lead, nothing may be asked for"
 
 
-async def test_once_both_are_known_nothing_is_asked_of_the_database(here: GateStage) -> None:
+async def test_a_known_caller_and_route_cause_no_queries(here: GateStage) -> None:
     ada = await here.workspace()
     session, _ = await here.session(here.ada)
     door, token = await here.door(session, ada), await here.token(here.ada)
@@ -292,7 +292,7 @@ async def test_once_both_are_known_nothing_is_asked_of_the_database(here: GateSt
     assert here.database.statements - before <= polls
 
 
-async def test_of_what_is_long_only_a_digest_is_remembered(here: GateStage, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_only_a_digest_of_long_headers_is_cached(here: GateStage, monkeypatch: pytest.MonkeyPatch) -> None:
     await here.workspace()
     token, house = await here.token(here.ada), here.inside.house
     long = f"Accept: {'x' * 60_000}"
@@ -309,7 +309,7 @@ async def test_of_what_is_long_only_a_digest_is_remembered(here: GateStage, monk
     assert len({id(made.way.sorry) for made in house._ways.values()}) <= 5
 
 
-async def test_a_door_counts_whatever_else_is_shown_by_its_name(here: GateStage) -> None:
+async def test_a_valid_workspace_cookie_counts_among_invalid_ones(here: GateStage) -> None:
     ada, other = await here.workspace(), await here.workspace("other")
     session, _ = await here.session(here.ada)
     door, of_other = await here.door(session, ada), await here.door(session, other)
@@ -326,7 +326,7 @@ async def test_a_door_counts_whatever_else_is_shown_by_its_name(here: GateStage)
 
 
 @pytest.mark.parametrize("phase", [Phase.STANDBY, Phase.ARCHIVED])
-async def test_what_wakes_and_what_never_does(here: GateStage, phase: Phase) -> None:
+async def test_only_some_kinds_of_requests_wake_a_workspace(here: GateStage, phase: Phase) -> None:
     ada = await here.workspace(phase=phase)
     session, _ = await here.session(here.ada)
     door = await here.door(session, ada)
@@ -349,7 +349,7 @@ async def test_what_wakes_and_what_never_does(here: GateStage, phase: Phase) -> 
     assert tuple(told) == ("ada", "DOOR", SOMEWHERE, "ada")
 
 
-async def test_a_program_is_held_until_it_is_ready(here: GateStage) -> None:
+async def test_a_request_of_a_program_waits_until_the_workspace_is_ready(here: GateStage) -> None:
     ada = await here.workspace(phase=Phase.STANDBY)
     session, _ = await here.session(here.ada)
     token, door = await here.token(here.ada), await here.door(session, ada)
@@ -395,14 +395,14 @@ async def _wishes(here: GateStage, workspace: Any, wish: Wish) -> bool:
     return (await here.look(workspace)).desired_state is wish
 
 
-async def test_patience_ends(database_url: str, redis_url: str, tmp_path: Path) -> None:
+async def test_a_waiting_request_ends_with_503_after_wake_patience(database_url: str, redis_url: str, tmp_path: Path) -> None:
     async with gate_stage(database_url, redis_url, tmp_path, wake_patience=0.3) as here:
         await here.workspace(phase=Phase.STANDBY)
         refused = await here.told(await here.token(here.ada))
         assert (refused.status, refused.outcome, header(refused, "Retry-After")) == (503, RequestOutcome.WAKING, "2")
 
 
-async def test_whoever_is_held_is_told_when_it_goes_wrong(here: GateStage) -> None:
+async def test_a_waiting_request_gets_the_error_of_the_workspace(here: GateStage) -> None:
     ada = await here.workspace(phase=Phase.STANDBY)
     token = await here.token(here.ada)
     held = asyncio.ensure_future(here.ask(token))
@@ -422,7 +422,7 @@ async def test_whoever_is_held_is_told_when_it_goes_wrong(here: GateStage) -> No
     assert (await here.look(ada)).error is not None, "to knock clears no error"
 
 
-async def test_whoever_may_not_come_in_any_more_is_not_let_in_after_waiting(here: GateStage) -> None:
+async def test_a_waiting_request_that_lost_access_is_refused(here: GateStage) -> None:
     bob = await person(here.database, "bob")
     ada = await here.workspace(phase=Phase.STANDBY)
     await here.wishes.sharing.share(here.ada, "ada", "bob", Share.USE)
@@ -436,7 +436,7 @@ async def test_whoever_may_not_come_in_any_more_is_not_let_in_after_waiting(here
     assert answer.status == 404
 
 
-async def test_a_client_that_hangs_up_leaves_the_wake_to_the_others(here: GateStage) -> None:
+async def test_a_disconnected_client_does_not_cancel_the_wake_for_others(here: GateStage) -> None:
     ada = await here.workspace(phase=Phase.STANDBY)
     first, second = await here.token(here.ada), await here.token(here.ada)
     gone = asyncio.ensure_future(here.ask(first))
@@ -451,7 +451,7 @@ async def test_a_client_that_hangs_up_leaves_the_wake_to_the_others(here: GateSt
     assert isinstance(await stays, Forward)
 
 
-async def test_what_is_deleted_says_so_to_whoever_could_have_it_back(here: GateStage) -> None:
+async def test_a_deleted_workspace_is_410_with_a_hint_to_undelete(here: GateStage) -> None:
     await here.workspace(phase=Phase.STANDBY)
     token = await here.token(here.ada)
     await here.wishes.delete(here.ada, "ada")
@@ -468,7 +468,7 @@ async def test_what_is_deleted_says_so_to_whoever_could_have_it_back(here: GateS
 
 
 @pytest.mark.parametrize("under_way", ["", f", {STOPPING.replace('CALL', 'BEFORE_SLEEP')}"], ids=["at rest", "before_sleep"])
-async def test_who_comes_just_as_it_is_put_to_sleep_keeps_it_awake(here: GateStage, under_way: str) -> None:
+async def test_a_request_during_an_automatic_stop_keeps_the_workspace_running(here: GateStage, under_way: str) -> None:
     ada = await here.workspace()
     token = await here.token(here.ada)
     await here.set(ada, f"desired_state = 'STANDBY', wish_origin = 'IDLE'{under_way}")
@@ -489,7 +489,7 @@ async def test_who_comes_just_as_it_is_put_to_sleep_keeps_it_awake(here: GateSta
         "desired_state = 'ARCHIVED', wish_origin = 'IDLE'",
     ],
 )
-async def test_a_page_undoes_no_other_wish_and_no_stop_that_has_begun(here: GateStage, change: str) -> None:
+async def test_a_request_of_a_page_does_not_change_another_requested_state(here: GateStage, change: str) -> None:
     ada = await here.workspace()
     session, _ = await here.session(here.ada)
     door = await here.door(session, ada)
@@ -504,7 +504,7 @@ async def test_a_page_undoes_no_other_wish_and_no_stop_that_has_begun(here: Gate
 # ── responses of the gate ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_page_follows_how_it_stands(here: GateStage) -> None:
+async def test_a_page_can_follow_the_status(here: GateStage) -> None:
     ada = await here.workspace(phase=Phase.ARCHIVED)
     session, _ = await here.session(here.ada)
     door = await here.door(session, ada)
@@ -538,7 +538,7 @@ async def test_a_page_follows_how_it_stands(here: GateStage) -> None:
             following = asyncio.ensure_future(standing(told["after"]))
 
 
-async def test_a_page_hears_of_a_stop_before_it_comes_and_to_ask_is_not_use(here: GateStage) -> None:
+async def test_a_page_is_warned_of_a_stop_and_polling_is_not_use(here: GateStage) -> None:
     ada = await here.workspace()
     await here.set(ada, "last_access_at = '-infinity', phase_changed_at = '-infinity', wished_at = '-infinity'")
     await here.until_heard()
@@ -560,7 +560,7 @@ async def test_a_page_hears_of_a_stop_before_it_comes_and_to_ask_is_not_use(here
     assert now.last_access_at == (await here.look(ada)).last_access_at
 
 
-async def test_what_is_the_gate_s_own_is_never_passed_on(here: GateStage) -> None:
+async def test_paths_of_the_gate_are_never_forwarded(here: GateStage) -> None:
     ada = await here.workspace()
     session, _ = await here.session(here.ada)
     door = await here.door(session, ada)
@@ -575,7 +575,7 @@ async def test_what_is_the_gate_s_own_is_never_passed_on(here: GateStage) -> Non
 # ── without disk space ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_without_disk_space_a_wake_is_refused_and_leaves_the_wish(
+async def test_without_disk_space_a_wake_is_refused_and_keeps_the_requested_state(
     database_url: str, redis_url: str, tmp_path: Path
 ) -> None:
     async def full(needed_bytes: int) -> None:
@@ -595,7 +595,9 @@ async def test_without_disk_space_a_wake_is_refused_and_leaves_the_wish(
 # ── over the limit ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_over_the_limit_somebody_is_led_to_where_room_is_made(database_url: str, redis_url: str, tmp_path: Path) -> None:
+async def test_above_the_limit_a_browser_is_sent_to_stop_another_workspace(
+    database_url: str, redis_url: str, tmp_path: Path
+) -> None:
     async with gate_stage(database_url, redis_url, tmp_path, limits=RunningLimits(per_user=1, overall=9)) as here:
         running, ada = await here.workspace("busy"), await here.workspace(phase=Phase.STANDBY)
         session, cookie = await here.session(here.ada)
@@ -628,7 +630,7 @@ async def test_over_the_limit_somebody_is_led_to_where_room_is_made(database_url
         assert (await here.told(door, *GOES_THERE)).outcome is RequestOutcome.WAKING
 
 
-async def test_whose_limit_it_is_not_is_not_offered_anything(database_url: str, redis_url: str, tmp_path: Path) -> None:
+async def test_only_the_owner_is_offered_workspaces_to_stop(database_url: str, redis_url: str, tmp_path: Path) -> None:
     async with gate_stage(database_url, redis_url, tmp_path, limits=RunningLimits(per_user=1, overall=9)) as here:
         bob = await person(here.database, "bob")
         await here.workspace("busy")

@@ -42,7 +42,7 @@ async def echo_bodies(reader: asyncio.StreamReader, writer: asyncio.StreamWriter
         await writer.drain()
 
 
-async def test_requests_of_all_kinds_follow_each_other(stage: Stage) -> None:
+async def test_requests_of_all_kinds_share_one_connection(stage: Stage) -> None:
     await stage.serve("ada", echo_bodies)
     await stage.serve("eve", echo_bodies)
     stage.gate.verdicts["gate"] = Reply(404, RequestOutcome.UNKNOWN, (), b"unknown")
@@ -68,7 +68,7 @@ async def test_requests_of_all_kinds_follow_each_other(stage: Stage) -> None:
     await hang_up(writer)
 
 
-async def test_what_was_asked_before_makes_no_difference(stage: Stage) -> None:
+async def test_earlier_requests_do_not_change_a_forwarded_head(stage: Stage) -> None:
     for host in ("ada", "localhost"):
         await stage.serve(host, echo_heads)
     mine, other = "Cookie: torpor_door=a; mine=1", "Cookie: torpor_door=a; mine=2"
@@ -104,7 +104,7 @@ async def test_what_was_asked_before_makes_no_difference(stage: Stage) -> None:
     await hang_up(writer)
 
 
-async def test_requests_sent_at_once_are_answered_in_order(stage: Stage) -> None:
+async def test_pipelined_requests_are_answered_in_order(stage: Stage) -> None:
     async def sometimes_slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while True:
             head = await read_head(reader)
@@ -123,7 +123,7 @@ async def test_requests_sent_at_once_are_answered_in_order(stage: Stage) -> None
     await hang_up(writer)
 
 
-async def test_a_whole_crowd_in_one_piece_whose_sender_has_closed_its_half(stage: Stage) -> None:
+async def test_pipelined_requests_of_a_half_closed_client_are_answered(stage: Stage) -> None:
     await stage.serve("ada", echo_bodies)
     reader, writer = await stage.open()
     posts = [made(f"POST /{number} HTTP/1.1", ADA, "Content-Length: 3") + b"%03d" % number for number in range(20)]
@@ -135,7 +135,7 @@ async def test_a_whole_crowd_in_one_piece_whose_sender_has_closed_its_half(stage
     await hang_up(writer)
 
 
-async def test_a_bad_request_behind_a_good_one_is_refused_and_the_good_one_answered(stage: Stage) -> None:
+async def test_a_bad_request_after_a_good_one_is_refused_and_the_good_one_answered(stage: Stage) -> None:
     await stage.serve("ada", echo_bodies)
     reader, writer = await stage.open()
     writer.write(made("GET /good HTTP/1.1", ADA) + b"GET /bad HTTP/1.1\nHost: ada\n\n" + made("GET /never HTTP/1.1", ADA))
@@ -148,7 +148,7 @@ async def test_a_bad_request_behind_a_good_one_is_refused_and_the_good_one_answe
 
 
 @pytest.mark.parametrize("framing", ["Content-Length: 4", "Transfer-Encoding: chunked"])
-async def test_what_stands_behind_a_body_is_the_next_request_and_nothing_of_this(stage: Stage, framing: str) -> None:
+async def test_bytes_after_a_body_belong_to_the_next_request(stage: Stage, framing: str) -> None:
     received: list[bytes] = []
 
     async def greedy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -174,7 +174,7 @@ async def test_what_stands_behind_a_body_is_the_next_request_and_nothing_of_this
     await hang_up(writer)
 
 
-async def test_old_clients_and_those_who_want_it_are_closed_on(stage: Stage) -> None:
+async def test_http_1_0_and_connection_close_close_the_connection(stage: Stage) -> None:
     await stage.serve("ada", echo_heads)
     for raw in (made("GET / HTTP/1.0", ADA), made("GET / HTTP/1.1", ADA, "Connection: close")):
         answer = await stage.send_raw(raw)
@@ -198,7 +198,7 @@ async def test_answers_without_a_body_do_not_end_the_connection(stage: Stage) ->
     await hang_up(writer)
 
 
-async def test_an_answer_that_only_its_end_ends_is_the_last(stage: Stage) -> None:
+async def test_a_response_without_length_is_the_last(stage: Stage) -> None:
     async def endless(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await read_head(reader)
         writer.write(b"HTTP/1.1 200 OK\r\n\r\nto the end")
@@ -211,7 +211,7 @@ async def test_an_answer_that_only_its_end_ends_is_the_last(stage: Stage) -> Non
     await hang_up(writer)
 
 
-async def test_who_asks_nothing_more_is_closed_on(tmp_path: Path, anyio_backend: object) -> None:
+async def test_an_idle_connection_is_closed(tmp_path: Path, anyio_backend: object) -> None:
     async with staged(tmp_path, patience=HASTY) as stage:
         await stage.serve("ada", echo_heads)
         reader, writer = await stage.open()
@@ -222,7 +222,7 @@ async def test_who_asks_nothing_more_is_closed_on(tmp_path: Path, anyio_backend:
         await hang_up(writer)
 
 
-async def test_the_time_for_a_head_begins_with_it(tmp_path: Path, anyio_backend: object) -> None:
+async def test_the_timeout_of_a_head_starts_with_its_first_byte(tmp_path: Path, anyio_backend: object) -> None:
     async with staged(tmp_path, patience=ProxyTimeouts(head_s=1.0, look_s=0.02)) as stage:
         await stage.serve("ada", echo_heads)
         reader, writer = await stage.open()
@@ -238,7 +238,7 @@ async def test_the_time_for_a_head_begins_with_it(tmp_path: Path, anyio_backend:
         await hang_up(writer)
 
 
-async def test_who_takes_no_answer_gets_no_other(stage: Stage) -> None:
+async def test_a_client_that_never_reads_uses_bounded_memory(stage: Stage) -> None:
     """Endless requests from a client that never reads use a bounded amount of memory."""
     asked = 0
 

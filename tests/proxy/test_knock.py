@@ -72,14 +72,14 @@ def test_the_whole_table(is_who: CallerAccess, kind: RequestKind, stands: Readin
 
 
 @pytest.mark.parametrize("kind", [RequestKind.NAVIGATION, RequestKind.PROGRAM])
-def test_whoever_may_wake_does(kind: RequestKind) -> None:
+def test_a_caller_who_may_use_a_stopped_workspace_wakes_it(kind: RequestKind) -> None:
     assert KNOCK[CallerAccess.MAY_USE][kind][Readiness.ASLEEP] in WAKES
 
 
 # ── access ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_who_somebody_is_for_a_workspace() -> None:
+def test_the_access_of_a_caller_follows_from_owner_and_shares() -> None:
     shared = workspace(shares={"bob": "use", "eve": "manage"})
     assert caller_access(None, shared) is CallerAccess.NOBODY
     assert caller_access(caller("ada"), shared) is CallerAccess.MAY_USE
@@ -92,12 +92,12 @@ def test_who_somebody_is_for_a_workspace() -> None:
     assert caller_access(caller("ada"), None) is CallerAccess.STRANGER
 
 
-def test_a_token_must_be_made_for_it() -> None:
+def test_a_token_needs_the_scope_use() -> None:
     assert caller_access(caller(scopes=frozenset({Scope.READ, Scope.MANAGE})), workspace()) is CallerAccess.NOT_FOR_THIS
     assert caller_access(caller(scopes=frozenset({Scope.USE})), workspace()) is CallerAccess.MAY_USE
 
 
-def test_a_door_is_of_one_workspace() -> None:
+def test_a_workspace_cookie_is_valid_for_one_workspace() -> None:
     assert caller_access(caller(how=AuthMethod.DOOR, workspace_id=ID), workspace()) is CallerAccess.MAY_USE
     assert caller_access(caller(how=AuthMethod.DOOR, workspace_id=str(uuid.uuid4())), workspace()) is CallerAccess.NOBODY
     assert caller_access(caller(how=AuthMethod.DOOR, workspace_id=ID), None) is CallerAccess.NOBODY
@@ -108,7 +108,7 @@ def test_a_door_is_of_one_workspace() -> None:
 NAVIGATES = ((b"Sec-Fetch-Mode", b"navigate"), (b"Sec-Fetch-Dest", b"document"), (b"Accept", b"text/html,*/*"))
 
 
-def test_a_browser_that_says_what_it_does() -> None:
+def test_fetch_metadata_determines_the_kind_of_request() -> None:
     assert kind(*NAVIGATES) is RequestKind.NAVIGATION
     assert kind(*NAVIGATES, method=b"HEAD") is RequestKind.NAVIGATION
     assert kind(*NAVIGATES, method=b"POST") is RequestKind.SUBREQUEST
@@ -122,19 +122,19 @@ def test_a_browser_that_says_what_it_does() -> None:
     assert kind((b"Sec-Fetch-Mode", b"no-cors"), (b"Sec-Fetch-Dest", b"image")) is RequestKind.SUBREQUEST
 
 
-def test_a_browser_that_looks_ahead_goes_nowhere() -> None:
+def test_a_prefetch_is_not_a_navigation() -> None:
     assert kind(*NAVIGATES, (b"Sec-Purpose", b"prefetch;prerender")) is RequestKind.SUBREQUEST
     assert kind(*NAVIGATES, (b"Purpose", b"prefetch")) is RequestKind.SUBREQUEST
 
 
-def test_a_browser_that_does_not_say() -> None:
+def test_without_fetch_metadata_the_accept_header_determines_the_kind() -> None:
     assert kind((b"Accept", b"text/html")) is RequestKind.NAVIGATION
     assert kind((b"Accept", b"*/*")) is RequestKind.SUBREQUEST
     assert kind((b"Accept", b"text/html"), (b"Origin", b"http://ada.localhost:8080")) is RequestKind.SUBREQUEST
     assert kind() is RequestKind.SUBREQUEST
 
 
-def test_a_token_makes_a_program_of_it_and_an_upgrade_without_one_is_a_page_s() -> None:
+def test_a_token_makes_a_request_one_of_a_program() -> None:
     assert kind(is_upgrade=True) is RequestKind.UPGRADE
     for shown in ((b"Authorization", b"Bearer torpor_x"), (b"authorization", b"bearer  torpor_x "), (b"X-Torpor-Token", b"x")):
         assert kind(shown) is RequestKind.PROGRAM
@@ -143,7 +143,7 @@ def test_a_token_makes_a_program_of_it_and_an_upgrade_without_one_is_a_page_s() 
         assert kind((b"Authorization", not_ours)) is RequestKind.SUBREQUEST, "that is between the page and its workspace"
 
 
-def test_which_token_and_which_cookie() -> None:
+def test_tokens_and_cookies_are_read_from_the_head() -> None:
     assert asking((b"Authorization", b"Bearer torpor_x")).token == "torpor_x"
     assert asking((b"Authorization", b"Bearer torpor_x"), (b"X-Torpor-Token", b"torpor_y")).token == "torpor_y"
     head = RequestHead(
@@ -165,13 +165,13 @@ def crosses(kind: RequestKind, *headers: tuple[bytes, bytes], hosts: Hosts = HOS
     return is_cross_site(asking(*headers), kind, ADA, hosts)
 
 
-def test_a_link_and_a_program_may_come_from_anywhere() -> None:
+def test_links_and_programs_are_accepted_from_any_origin() -> None:
     for one in (RequestKind.NAVIGATION, RequestKind.PROGRAM):
         assert not crosses(one, (b"Origin", b"http://evil.example"), (b"Sec-Fetch-Site", b"cross-site"))
 
 
 @pytest.mark.parametrize("kind", [RequestKind.SUBREQUEST, RequestKind.UPGRADE])
-def test_the_ports_of_one_workspace_may_ask_each_other_and_nobody_else(kind: RequestKind) -> None:
+def test_ports_of_one_workspace_may_request_each_other_and_no_other_origin(kind: RequestKind) -> None:
     for ours in (b"http://ada.localhost:8080", b"http://5173--ada.localhost:8080"):
         assert not crosses(kind, (b"Origin", ours), (b"Sec-Fetch-Site", b"same-site"))
     for theirs in (
@@ -188,7 +188,7 @@ def test_the_ports_of_one_workspace_may_ask_each_other_and_nobody_else(kind: Req
     assert crosses(kind, (b"Origin", b"http://ada.localhost:8080"), (b"Origin", b"http://ada.localhost:8080"))
 
 
-def test_without_an_origin_the_site_tells() -> None:
+def test_without_an_origin_the_fetch_site_decides() -> None:
     for site, is_refused in ((b"same-origin", False), (b"none", False), (b"same-site", True), (b"cross-site", True)):
         assert crosses(RequestKind.SUBREQUEST, (b"Sec-Fetch-Site", site)) is is_refused
     assert not crosses(RequestKind.SUBREQUEST), "an old browser, or no browser at all"
@@ -196,7 +196,7 @@ def test_without_an_origin_the_site_tells() -> None:
 
 
 @pytest.mark.parametrize("site", [b"same-site", b"cross-site"])
-def test_without_an_origin_a_page_may_tell_that_it_is_of_the_same_workspace(site: bytes) -> None:
+def test_without_an_origin_a_referer_of_the_same_workspace_is_accepted(site: bytes) -> None:
     for ours in (b"http://ada.localhost:8080/", b"http://5173--ada.localhost:8080/deep?down", b"HTTP://ADA.localhost:8080/"):
         assert not crosses(RequestKind.SUBREQUEST, (b"Sec-Fetch-Site", site), (b"Referer", ours)), ours
     for theirs in (
@@ -215,7 +215,7 @@ def test_without_an_origin_a_page_may_tell_that_it_is_of_the_same_workspace(site
     )
 
 
-def test_a_secure_host_is_not_asked_by_an_insecure_page() -> None:
+def test_a_request_from_an_http_page_to_an_https_host_is_refused() -> None:
     def crosses_there(origin: bytes) -> bool:
         asks = read_knock_headers(
             RequestHead(b"GET", b"/", b"HTTP/1.1", ((b"Host", b"ada.spaces.example"), (b"Origin", origin)))

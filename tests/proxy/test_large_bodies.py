@@ -120,5 +120,5 @@ async def download(port: int, size: int) -> None:
 
 
 @pytest.mark.parametrize(("loop", "size"), [("asyncio", 256 * MB), ("uvloop", 1024 * MB)], ids=["asyncio", "uvloop, 1 GB"])
-async def test_up_and_down(tmp_path: Path, loop: str, size: int) -> None:
+async def test_large_bodies_pass_in_both_directions(tmp_path: Path, loop: str, size: int) -> None:
     await there_and_back(tmp_path, loop, size)

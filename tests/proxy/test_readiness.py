@@ -21,7 +21,7 @@ HOSTS = Hosts("http://localhost:8080", "localhost")
 
 
 @pytest.mark.parametrize(("phase", "operation", "wish", "is_reachable"), list(product(Phase, Operation, Wish, (True, False))))
-def test_every_row_stands_somehow_and_has_a_page(phase: Phase, operation: Operation, wish: Wish, is_reachable: bool) -> None:
+def test_every_row_has_a_readiness_and_a_page(phase: Phase, operation: Operation, wish: Wish, is_reachable: bool) -> None:
     row = workspace(
         phase=phase,
         operation=operation,
@@ -54,20 +54,20 @@ def test_every_row_stands_somehow_and_has_a_page(phase: Phase, operation: Operat
         assert [step.state for step in following.steps].count(StepState.NOW) == 1
 
 
-def test_what_there_is_not() -> None:
+def test_an_unknown_workspace_has_a_404_page() -> None:
     assert readiness(None, is_reachable=False) is Readiness.UNKNOWN
     assert wake_progress("ada", None, Readiness.UNKNOWN).title == "There is no workspace ada"
     assert pages.readiness_page(HOSTS, wake_progress("ada", None, Readiness.UNKNOWN), Readiness.UNKNOWN).status == 404
 
 
-def test_a_terminal_error_stands_whatever_else_is_seen() -> None:
+def test_a_terminal_error_determines_the_readiness() -> None:
     row = workspace(phase=Phase.STANDBY, error=error(Reason.TIMEOUT, is_terminal=True))
     assert readiness(row, is_reachable=False) is Readiness.ERROR
     retried = workspace(phase=Phase.STANDBY, error=error(Reason.ACTION_FAILED, is_terminal=False))
     assert readiness(retried, is_reachable=False) is Readiness.WAKING
 
 
-def test_every_operation_has_its_words() -> None:
+def test_every_operation_and_phase_has_words() -> None:
     assert HOME_STEP.keys() == set(Operation)
     assert AT_REST.keys() == TITLE.keys() == set(Phase)
 
@@ -90,7 +90,7 @@ def test_a_restore_is_followed_in_percent() -> None:
     assert json.loads(json.dumps(starting.body()))["after"] == starting.tag
 
 
-def test_a_stopped_workspace_says_how_to_start_it() -> None:
+def test_the_page_of_a_stopped_workspace_has_the_start_command() -> None:
     row = workspace(phase=Phase.STANDBY, desired_state=Wish.STANDBY)
     text = pages.reply(
         pages.readiness_page(HOSTS, wake_progress("ada", row, Readiness.ASLEEP), Readiness.ASLEEP), as_html=False
@@ -98,7 +98,7 @@ def test_a_stopped_workspace_says_how_to_start_it() -> None:
     assert text == "ada is stopped.\nThe home is on disk. Nothing runs.\nStart it with:\n  torpor start ada\n"
 
 
-def test_what_others_wrote_is_shown_as_text() -> None:
+def test_text_of_others_is_escaped() -> None:
     row = workspace(phase=Phase.ERROR, error=error(Reason.ACTION_FAILED, message="<script>alert(1)</script> on this page"))
     page = pages.reply(pages.readiness_page(HOSTS, wake_progress("ada", row, Readiness.ERROR), Readiness.ERROR), as_html=True)
     assert page.body.count(b"<script") == 1, "ours, and no other"
@@ -127,7 +127,7 @@ def test_the_page_runs_nothing_but_its_own_script() -> None:
     assert "script-src" not in silent
 
 
-def test_over_the_limit_the_browser_goes_on_to_where_room_is_made() -> None:
+def test_above_the_limit_the_page_redirects_to_the_choice_of_workspaces() -> None:
     notice = pages.over_limit(HOSTS, "ada", "2 are running", 'http://localhost:8080/.torpor/room?workspace=ada&back=/"x')
     page = pages.reply(notice, as_html=True)
     assert (notice.status, notice.outcome) == (503, RequestOutcome.OVER_LIMIT)
@@ -135,7 +135,7 @@ def test_over_the_limit_the_browser_goes_on_to_where_room_is_made() -> None:
     assert header(page, "Retry-After") == "30"
 
 
-def test_where_there_is_no_disk_space_the_page_says_so_and_wakes_nothing_later() -> None:
+def test_without_disk_space_the_page_says_so_and_does_not_reload() -> None:
     notice = pages.disk_low(HOSTS, "ada", "the disk of the homes (/d) has 5 MiB free")
     assert (notice.status, notice.outcome) == (503, RequestOutcome.DISK_LOW)
     for as_html in (True, False):
@@ -145,7 +145,7 @@ def test_where_there_is_no_disk_space_the_page_says_so_and_wakes_nothing_later()
         assert header(reply, "Retry-After") == "30"
 
 
-def test_a_wake_that_waits_for_disk_space_says_so() -> None:
+def test_a_wake_that_waits_for_disk_space_shows_it() -> None:
     low = WorkspaceCondition(True, DISK_LOW, "the disk of the homes (/d) has 5 MiB free")
     row = workspace(phase=Phase.STANDBY, desired_state=Wish.RUNNING)
     waiting = replace(row, conditions=replace(row.conditions, healthy=low))

@@ -108,21 +108,21 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("status", "raw"), REFUSED.values(), ids=REFUSED)
-def test_a_head_that_could_be_read_in_two_ways_is_refused(status: int, raw: bytes) -> None:
+def test_an_ambiguous_head_is_refused(status: int, raw: bytes) -> None:
     with pytest.raises(BadHead) as refused:
         parse(raw)
     assert refused.value.status == status
 
 
 @given(st.binary(max_size=300))
-def test_whatever_comes_is_read_or_refused(noise: bytes) -> None:
+def test_any_bytes_are_parsed_or_refused(noise: bytes) -> None:
     for raw in (noise, made(b"GET / HTTP/1.1", HOST, noise)):
         with suppress(BadHead):
             parse(raw)
 
 
 @given(st.lists(st.sampled_from(sorted(raw for _, raw in REFUSED.values() if len(raw) < 300)), min_size=1), st.integers(0, 300))
-def test_looking_piece_by_piece_finds_what_looking_at_once_finds(raws: list[bytes], cut: int) -> None:
+def test_searching_in_pieces_finds_the_same_end_as_at_once(raws: list[bytes], cut: int) -> None:
     raw = b"".join(raws)
 
     def look(*ends: int) -> tuple[int, ...] | str:
@@ -161,7 +161,7 @@ def test_target_and_headers_survive_byte_for_byte(
 
 
 @given(st.text(VISIBLE[:94], max_size=30).map(lambda text: b"/" + text.encode()), headers)
-def test_another_parser_reads_what_we_read(target: bytes, given_headers: list[tuple[bytes, bytes]]) -> None:
+def test_another_parser_reads_a_forwarded_head_the_same(target: bytes, given_headers: list[tuple[bytes, bytes]]) -> None:
     """The forwarded head must mean the same to the next parser; llhttp is the parser of uvicorn and Node."""
 
     class Seen:
@@ -219,7 +219,7 @@ def read(raw: bytes) -> RequestHead | None:
 
 
 @given(first_lines, first_lines, lines_behind, lines_behind | st.none())
-def test_what_is_read_by_what_came_before_is_what_is_read_anew(
+def test_parsing_with_the_previous_head_gives_the_same_result(
     first: bytes, second: bytes, behind: list[bytes], others: list[bytes] | None
 ) -> None:
     last_raw, raw = made(first, HOST, *behind), made(second, HOST, *(behind if others is None else others))
@@ -241,7 +241,7 @@ def test_what_is_read_by_what_came_before_is_what_is_read_anew(
         assert next_forwarded_head(before, head) == forwarded_head(anew, RequestOrigin("::1"), to_workspace=to_workspace)
 
 
-def test_only_another_target_is_read_by_what_came_before() -> None:
+def test_the_previous_head_is_reused_only_if_the_rest_is_equal() -> None:
     last_raw = made(b"GET /a HTTP/1.1", HOST, b"A: b")
     last = parse(last_raw)
 
@@ -267,7 +267,7 @@ def test_an_absolute_target_becomes_the_path_that_it_names() -> None:
     assert parse(made(b"OPTIONS * HTTP/1.1", HOST)).target == b"*"
 
 
-def test_the_same_length_said_twice_is_said_once() -> None:
+def test_repeated_equal_content_lengths_are_merged() -> None:
     head = got(b"Content-Length: 5", b"A: b", b"content-length: 5")
     assert head.headers == ((b"Host", b"localhost:8080"), (b"Content-Length", b"5"), (b"A", b"b"))
 
@@ -282,7 +282,7 @@ def test_the_framing() -> None:
 # ── forwarding ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_what_is_set_and_what_is_dropped() -> None:
+def test_forwarded_headers_are_set_and_dropped() -> None:
     head = got(
         b"X-Forwarded-For: 6.6.6.6",
         b"x_forwarded_host: evil.example",
@@ -312,32 +312,32 @@ def test_what_is_set_and_what_is_dropped() -> None:
     )
 
 
-def test_who_can_speak_of_where_it_came_from() -> None:
+def test_clients_cannot_set_forwarding_headers() -> None:
     head = inside(
         b"X-Forwarded-For: 6.6.6.6", b"X_FORWARDED-for: 6.6.6.6", b"x_torpor_token: a", b"X-Torpor-Token: a", b"X_Real_IP: 6"
     )
     assert [name for name, _ in head.headers] == [b"Host", b"X-Forwarded-For", b"X-Forwarded-Proto", b"X-Forwarded-Host"]
 
 
-def test_trailers_may_be_asked_for_and_nothing_else_of_that_kind() -> None:
+def test_only_trailers_is_forwarded_in_te() -> None:
     head = inside(b"Connection: TE", b"TE: gzip, Trailers")
     assert (head.values(b"te"), head.values(b"connection")) == ((b"trailers",), (b"TE",))
     assert inside(b"Connection: TE", b"TE: gzip").values(b"te") == ()
 
 
-def test_an_old_client_gets_an_answer_that_it_understands() -> None:
+def test_an_http_1_0_request_is_forwarded_as_http_1_0() -> None:
     head = parse(forwarded_head(parse(made(b"GET / HTTP/1.0", HOST)), RequestOrigin("::1"), to_workspace=True))
     assert (head.version, head.values(b"connection")) == (b"HTTP/1.0", (b"close",))
 
 
-def test_which_connections_end_with_their_answer() -> None:
+def test_http_1_0_and_connection_close_end_a_connection() -> None:
     assert not got().closes
     assert not got(b"Connection: keep-alive").closes
     assert got(b"Connection: a, Close").closes
     assert parse(made(b"GET / HTTP/1.0", HOST, b"Connection: keep-alive")).closes
 
 
-def test_every_header_that_is_ours_to_mind_is_known_in_any_case() -> None:
+def test_special_headers_are_recognised_in_any_case() -> None:
     names = {
         HeaderKind.COOKIE: b"cookie",
         HeaderKind.TOKEN: b"x-torpor-token",
@@ -366,21 +366,21 @@ COOKIES = {
 
 
 @pytest.mark.parametrize("cookie", COOKIES, ids=repr)
-def test_the_session_stays_outside_and_other_cookies_go_in(cookie: bytes) -> None:
+def test_session_cookies_are_removed_and_others_forwarded(cookie: bytes) -> None:
     assert inside(b"Cookie: " + cookie).values(b"cookie") == COOKIES[cookie]
 
 
 @pytest.mark.parametrize("value", [b"Bearer torpor_abc", b"bearer  torpor_abc", b"BEARER\ttorpor_"])
-def test_the_platforms_tokens_stay_outside(value: bytes) -> None:
+def test_tokens_of_the_platform_are_removed(value: bytes) -> None:
     assert inside(b"Authorization: " + value).values(b"authorization") == ()
 
 
 @pytest.mark.parametrize("value", [b"Bearer abc", b"token torpor_abc", b"Basic dG9ycG9yXw=="])
-def test_other_tokens_go_in(value: bytes) -> None:
+def test_other_tokens_are_forwarded(value: bytes) -> None:
     assert inside(b"Authorization: " + value).values(b"authorization") == (value,)
 
 
-def test_an_upgrade_keeps_its_words() -> None:
+def test_an_upgrade_keeps_its_headers() -> None:
     head = inside(b"Connection: keep-alive, Upgrade", b"Upgrade: WebSocket", b"Keep-Alive: 1")
     assert head.values(b"connection") == (b"Upgrade",)
     assert head.values(b"upgrade") == (b"WebSocket",)
@@ -398,7 +398,7 @@ def test_an_upgrade_keeps_its_words() -> None:
         (b"Connection: upgrade", b"Upgrade: websocket", b"Transfer-Encoding: chunked"),
     ],
 )
-def test_what_is_no_upgrade_goes_on_as_a_plain_request(lines: tuple[bytes, ...]) -> None:
+def test_an_invalid_upgrade_is_forwarded_as_a_plain_request(lines: tuple[bytes, ...]) -> None:
     head = inside(*lines)
     assert head.values(b"connection") == ()
     assert head.values(b"upgrade") == ()
@@ -420,7 +420,7 @@ ORIGINS = {
 
 
 @pytest.mark.parametrize("origin", ORIGINS, ids=repr)
-def test_which_pages_are_of_another_origin(origin: bytes) -> None:
+def test_the_origin_header_determines_cross_site(origin: bytes) -> None:
     assert got(b"Origin: " + origin, host=b"ada.localhost:8080").is_cross_site is ORIGINS[origin]
 
 
@@ -434,7 +434,7 @@ def test_default_ports_and_no_origin() -> None:
 # ── the response ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_an_answer_goes_back_without_what_is_not_for_the_client() -> None:
+def test_headers_not_for_the_client_are_removed_from_a_response() -> None:
     raw = (
         b"HTTP/1.1 200 Fine\r\nA: b\r\nConnection: keep-alive, X-Mine\r\nKEEP-ALIVE: timeout=5\r\nX-Mine: 1\r\n"
         b'Clear-Site-Data: "cookies"\r\nset-cookie: torpor_session=x\r\nSet-Cookie: a=b; Domain=example.org; Path=/\r\n'
@@ -452,7 +452,7 @@ def test_an_answer_goes_back_without_what_is_not_for_the_client() -> None:
     assert b'Clear-Site-Data: "cookies"' in from_platform.lines
 
 
-def test_an_answer_of_which_all_goes_back_is_not_made_anew() -> None:
+def test_a_response_without_removed_headers_is_not_rebuilt() -> None:
     raw = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nSet-Cookie: a=b; Path=/\r\nContent-Length: 3\r\n\r\n"
     answer = parse_response_head(raw, from_workspace=True)
     assert answer.is_as_it_came
@@ -472,16 +472,16 @@ SET_COOKIES = {
 
 
 @pytest.mark.parametrize("cookie", SET_COOKIES, ids=repr)
-def test_which_cookies_a_workspace_may_set(cookie: bytes) -> None:
+def test_cookies_set_by_a_workspace_are_filtered(cookie: bytes) -> None:
     assert own_cookie(cookie) == SET_COOKIES[cookie]
 
 
 @pytest.mark.parametrize("name", sorted(PLATFORM_COOKIES))
-def test_no_workspace_sets_a_cookie_of_the_platforms(name: bytes) -> None:
+def test_a_workspace_cannot_set_platform_cookies(name: bytes) -> None:
     assert own_cookie(name + b"=x; Path=/") is None
 
 
-def test_an_old_server_and_one_with_its_own_line_ends() -> None:
+def test_responses_with_http_1_0_or_bare_newlines_are_read() -> None:
     old = parse_response_head(b"HTTP/1.0 200 OK\r\nContent-Length: 3\r\n\r\n", from_workspace=True)
     assert old.closes
     assert old.render() == b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n"
@@ -550,13 +550,13 @@ def test_the_framing_of_an_answer(framing: Framing, method: bytes, status: int, 
         b"HTTP/1.1 200 OK\r\nA: \0\r\n\r\n",
     ],
 )
-def test_what_is_no_answer(raw: bytes) -> None:
+def test_an_invalid_response_is_refused(raw: bytes) -> None:
     with pytest.raises(BadHead):
         parse_response_head(raw, from_workspace=True)
 
 
 @given(st.binary(max_size=300))
-def test_whatever_comes_back_is_read_or_refused(noise: bytes) -> None:
+def test_any_response_bytes_are_parsed_or_refused(noise: bytes) -> None:
     for raw in (noise + b"\r\n\r\n", b"HTTP/1.1 200 OK\r\n" + noise + b"\r\n\r\n"):
         with suppress(BadHead):
             end = response_head_end(raw)
@@ -581,7 +581,7 @@ def follow(body: Body, data: bytes, cuts: list[int]) -> int:
 
 
 @given(st.lists(st.binary(min_size=1, max_size=40)), st.booleans(), st.binary(max_size=20), st.lists(st.integers(0, 2000)))
-def test_a_chunked_body_ends_where_it_ends_however_it_arrives(
+def test_the_end_of_a_chunked_body_is_found_with_any_cuts(
     chunks: list[bytes], has_trailer: bool, behind: bytes, cuts: list[int]
 ) -> None:
     raw = b"".join(b"%X;x=1\r\n%s\r\n" % (len(chunk), chunk) for chunk in chunks) + b"0\r\n"
@@ -592,7 +592,7 @@ def test_a_chunked_body_ends_where_it_ends_however_it_arrives(
 
 
 @given(st.binary(min_size=1, max_size=50), st.binary(max_size=20), st.lists(st.integers(0, 100)))
-def test_a_body_with_a_length_ends_where_it_ends(data: bytes, behind: bytes, cuts: list[int]) -> None:
+def test_the_end_of_a_body_with_a_length_is_found_with_any_cuts(data: bytes, behind: bytes, cuts: list[int]) -> None:
     body = Body(Length(len(data)))
     assert not body.is_complete
     assert follow(body, data + behind, cuts) == len(data)
@@ -624,6 +624,6 @@ def test_a_body_with_a_length_ends_where_it_ends(data: bytes, behind: bytes, cut
         b"0\r\n" + b"A: b%s\r\n" % (b"c" * 4000) * 5,
     ],
 )
-def test_chunks_that_could_be_read_in_two_ways_are_refused(raw: bytes) -> None:
+def test_ambiguous_chunks_are_refused(raw: bytes) -> None:
     with pytest.raises(BadHead):
         Body(Chunked()).take(raw)

@@ -27,7 +27,7 @@ def routes_of(here: GateStage) -> Routes:
     return here.inside.house._routes
 
 
-async def test_it_is_read_once_and_again_after_an_event(here: GateStage) -> None:
+async def test_a_route_is_read_once_and_again_after_an_event(here: GateStage) -> None:
     routes, ada = routes_of(here), await here.workspace(phase=Phase.STANDBY)
     await here.until_heard()
     before = here.database.statements
@@ -45,7 +45,7 @@ async def test_it_is_read_once_and_again_after_an_event(here: GateStage) -> None
     assert now.phase is Phase.RUNNING
 
 
-async def test_a_name_that_nobody_bears_is_asked_for_once_until_somebody_does(here: GateStage) -> None:
+async def test_an_unknown_name_is_queried_once_until_it_exists(here: GateStage) -> None:
     routes = routes_of(here)
     assert await routes.find("ada") is None
     before = here.database.statements
@@ -57,7 +57,7 @@ async def test_a_name_that_nobody_bears_is_asked_for_once_until_somebody_does(he
     assert await routes.find("ada") is not None
 
 
-async def test_a_new_name_and_the_old_one(here: GateStage) -> None:
+async def test_a_renamed_workspace_is_found_by_its_new_name_only(here: GateStage) -> None:
     routes, ada = routes_of(here), await here.workspace()
     assert await routes.find("bea") is None
     assert await routes.find("ada") is not None
@@ -69,7 +69,7 @@ async def test_a_new_name_and_the_old_one(here: GateStage) -> None:
     assert found.id == ada.id
 
 
-async def test_an_event_while_it_is_being_read_makes_it_be_read_again(here: GateStage) -> None:
+async def test_an_event_during_a_read_causes_another_read(here: GateStage) -> None:
     routes, ada = routes_of(here), await here.workspace(phase=Phase.STANDBY)
     await here.until_heard()
     reading = asyncio.ensure_future(routes.find("ada"))
@@ -80,7 +80,7 @@ async def test_an_event_while_it_is_being_read_makes_it_be_read_again(here: Gate
     assert known is not None, "what was read the second time is kept"
 
 
-async def test_whoever_waits_hears_of_it_and_no_longer_than_they_wanted(here: GateStage) -> None:
+async def test_waiting_for_a_change_ends_with_the_change_or_the_timeout(here: GateStage) -> None:
     routes, ada = routes_of(here), await here.workspace(phase=Phase.STANDBY)
     await here.until_heard()
     assert not await routes.changed(ada.id, within_s=0.05)
@@ -91,7 +91,7 @@ async def test_whoever_waits_hears_of_it_and_no_longer_than_they_wanted(here: Ga
     assert not routes._waiting
 
 
-async def test_a_message_of_nobody_we_know_changes_nothing(here: GateStage) -> None:
+async def test_invalid_and_foreign_messages_are_ignored(here: GateStage) -> None:
     routes, ada = routes_of(here), await here.workspace()
     await here.until_heard()
     await routes.find("ada")
@@ -101,7 +101,7 @@ async def test_a_message_of_nobody_we_know_changes_nothing(here: GateStage) -> N
     assert routes.known("ada") is not None
 
 
-async def test_a_hole_in_the_numbers_makes_everything_be_forgotten(here: GateStage) -> None:
+async def test_a_gap_in_the_event_ids_clears_the_cache(here: GateStage) -> None:
     routes, ada = routes_of(here), await here.workspace()
     await here.workspace("other")
     await here.until_heard()
@@ -117,7 +117,7 @@ async def test_a_hole_in_the_numbers_makes_everything_be_forgotten(here: GateSta
     assert routes.known("ada") is None
 
 
-async def test_of_what_has_no_name_here_nobody_is_told(here: GateStage) -> None:
+async def test_a_dropped_route_cuts_no_connection(here: GateStage) -> None:
     routes, ada, token = routes_of(here), await here.workspace(), await here.token(here.ada)
     await here.until_heard()
     way = await here.passed(token)
@@ -133,7 +133,7 @@ async def test_of_what_has_no_name_here_nobody_is_told(here: GateStage) -> None:
     tie.closed()
 
 
-async def test_what_the_bus_did_not_tell_is_found_out_all_the_same(
+async def test_changes_are_found_by_polling_without_the_bus(
     database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "POLL_S", 0.05)
@@ -151,7 +151,7 @@ async def test_what_the_bus_did_not_tell_is_found_out_all_the_same(
         await server.start()
 
 
-async def test_only_so_many_are_remembered(here: GateStage, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_number_of_cached_routes_is_limited(here: GateStage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "HOLDS", 5)
     routes = routes_of(here)
     for number in range(20):

@@ -52,7 +52,7 @@ def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, bool]]
 # ── where a request goes ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_the_platform_gets_what_was_sent_and_where_it_came_from(stage: Stage) -> None:
+async def test_the_platform_gets_the_head_and_the_client_address(stage: Stage) -> None:
     await stage.serve("localhost", echo_heads)
     for host in ("localhost", f"localhost:{stage.port}", "LOCALHOST"):
         answer = await stage.ask(f"Host: {host}", "Cookie: torpor_session=abc", "accept: a", "Accept: b")
@@ -89,7 +89,7 @@ async def test_a_workspace_behind_a_port(stage: Stage) -> None:
     assert (await stage.ask("Host: ada.localhost")).status == 200
 
 
-async def test_what_an_address_wants_to_hear_first_is_said_once(stage: Stage) -> None:
+async def test_the_preamble_of_an_address_is_sent_once_per_connection(stage: Stage) -> None:
     heard: list[bytes] = []
 
     async def behind(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -117,7 +117,7 @@ async def test_ipv6_is_listened_on_too(stage: Stage) -> None:
     await hang_up(writer)
 
 
-async def test_only_those_who_are_trusted_are_believed(tmp_path: Path, anyio_backend: object) -> None:
+async def test_forwarding_headers_count_only_from_trusted_addresses(tmp_path: Path, anyio_backend: object) -> None:
     said = ("X-Forwarded-For: 6.6.6.6, 9.9.9.9, 10.0.0.7", "X-Forwarded-Proto: https", "X-Real-IP: 6.6.6.6")
     for trusted, client, scheme in (((), "127.0.0.1", "http"), (("127.0.0.0/8", "10.0.0.7"), "9.9.9.9", "https")):
         async with staged(tmp_path, trusted=trusted) as stage:
@@ -134,7 +134,7 @@ async def test_only_those_who_are_trusted_are_believed(tmp_path: Path, anyio_bac
         (tmp_path / "ada").unlink()
 
 
-async def test_what_is_no_address_is_not_trusted() -> None:
+async def test_an_invalid_trusted_address_is_refused() -> None:
     with pytest.raises(Refused, match="an address or a network"):
         ProxyServer(OpenGate(), port=0, hosts=LOOPBACK, trusted=["elsewhere"])
 
@@ -142,7 +142,7 @@ async def test_what_is_no_address_is_not_trusted() -> None:
 # ── verdicts of the gate ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_an_answer_of_the_gates_own(stage: Stage) -> None:
+async def test_a_reply_of_the_gate_is_sent(stage: Stage) -> None:
     stage.gate.verdicts["ada"] = Reply(403, RequestOutcome.CROSS_SITE, ((b"A", b"1"), (b"A", b"2")), b"no")
     reader, writer = await stage.open()
     for method, body in (("GET", b"no"), ("HEAD", b""), ("POST", b"no"), ("GET", b"no")):
@@ -158,7 +158,7 @@ async def test_an_answer_of_the_gates_own(stage: Stage) -> None:
     await hang_up(writer)
 
 
-async def test_a_gate_that_has_to_find_out_first(stage: Stage) -> None:
+async def test_an_asynchronous_verdict_is_awaited(stage: Stage) -> None:
     address = await stage.serve("ada", echo_heads)
     may_tell = asyncio.Event()
 
@@ -173,7 +173,7 @@ async def test_a_gate_that_has_to_find_out_first(stage: Stage) -> None:
     assert {answer.status for answer in await asyncio.gather(*asking)} == {200}
 
 
-async def test_a_gate_that_breaks(stage: Stage) -> None:
+async def test_an_error_in_the_gate_is_500(stage: Stage) -> None:
     async def broken() -> Verdict:
         raise RuntimeError("a bug")
 
@@ -185,7 +185,7 @@ async def test_a_gate_that_breaks(stage: Stage) -> None:
         assert (await stage.ask("Host: ada.localhost")).status == 500
 
 
-async def test_whoever_hangs_up_is_not_judged_any_further(stage: Stage) -> None:
+async def test_a_disconnect_cancels_the_verdict(stage: Stage) -> None:
     was_cancelled = asyncio.Event()
 
     async def for_ever() -> Verdict:
@@ -204,7 +204,7 @@ async def test_whoever_hangs_up_is_not_judged_any_further(stage: Stage) -> None:
     await asyncio.wait_for(was_cancelled.wait(), PATIENCE_S)
 
 
-async def test_when_nobody_listens(stage: Stage) -> None:
+async def test_an_address_without_a_listener_is_502(stage: Stage) -> None:
     stage.gate.verdicts["ada"] = passing(Address(unix_path=str(stage.folder / "nowhere")))
     stage.gate.verdicts["eve"] = passing(Address(host="127.0.0.1", port=1))
     for host in ("ada", "eve"):
@@ -225,7 +225,7 @@ async def test_when_nobody_listens(stage: Stage) -> None:
         b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: raw\r\n\r\n",
     ],
 )
-async def test_when_what_comes_back_is_no_answer(stage: Stage, said: bytes) -> None:
+async def test_an_invalid_response_is_502(stage: Stage, said: bytes) -> None:
     async def odd(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await read_head(reader)
         writer.write(said)
@@ -235,7 +235,7 @@ async def test_when_what_comes_back_is_no_answer(stage: Stage, said: bytes) -> N
     assert (await stage.ask("Host: ada.localhost")).status == 502
 
 
-async def test_interim_answers_come_before_the_answer(stage: Stage) -> None:
+async def test_interim_responses_are_forwarded_before_the_response(stage: Stage) -> None:
     said = b"HTTP/1.1 103 Early Hints\r\n\r\n" * 3 + b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
     async def hint(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -253,7 +253,7 @@ async def test_interim_answers_come_before_the_answer(stage: Stage) -> None:
     await hang_up(writer)
 
 
-async def test_interim_answers_without_an_end_are_no_answer(stage: Stage) -> None:
+async def test_endless_interim_responses_are_an_error(stage: Stage) -> None:
     async def hint(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await read_head(reader)
         while True:
@@ -269,7 +269,7 @@ async def test_interim_answers_without_an_end_are_no_answer(stage: Stage) -> Non
     await hang_up(writer)
 
 
-async def test_when_an_answer_does_not_begin_in_time(hasty: Stage) -> None:
+async def test_a_response_that_does_not_begin_in_time_is_504(hasty: Stage) -> None:
     async def never(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
         await reader.read()
 
@@ -279,7 +279,7 @@ async def test_when_an_answer_does_not_begin_in_time(hasty: Stage) -> None:
         assert (answer.status, answer.body) == (504, TOO_LATE.body)
 
 
-async def test_an_answer_that_has_begun_may_take_its_time(hasty: Stage) -> None:
+async def test_a_response_that_has_begun_has_no_timeout(hasty: Stage) -> None:
     async def pauses(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await read_head(reader)
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n")
@@ -311,7 +311,7 @@ BAD = {
 
 
 @pytest.mark.parametrize(("status", "raw"), BAD.values(), ids=BAD)
-async def test_a_bad_request_is_told_so_at_once(stage: Stage, status: int, raw: bytes) -> None:
+async def test_a_bad_request_is_refused_at_once(stage: Stage, status: int, raw: bytes) -> None:
     async def swallow(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
         await reader.read()
 
@@ -335,7 +335,7 @@ async def test_a_bad_body_leaves_no_connection_behind(stage: Stage) -> None:
     await asyncio.wait_for(ended.wait(), PATIENCE_S)
 
 
-async def test_whoever_was_refused_and_goes_on_sending_is_not_listened_to_for_ever(hasty: Stage) -> None:
+async def test_a_refused_client_that_continues_to_send_is_cut(hasty: Stage) -> None:
     reader, writer = await hasty.open()
     writer.write(b"this is no request\r\n\r\n")
     assert (await read_answer(reader)).status == 400
@@ -365,7 +365,9 @@ async def test_a_slow_body_is_given_up(hasty: Stage) -> None:
     assert answer.status == 408
 
 
-async def test_waiting_places_are_counted(tmp_path: Path, anyio_backend: object) -> None:
+async def test_connections_without_a_request_are_limited_and_the_oldest_is_closed(
+    tmp_path: Path, anyio_backend: object
+) -> None:
     async with staged(tmp_path, patience=ProxyTimeouts(most_newcomers=3)) as stage:
         await stage.serve("localhost", echo_heads)
         waiting = [await stage.open() for _ in range(3)]
@@ -396,7 +398,7 @@ async def test_waiting_places_are_counted(tmp_path: Path, anyio_backend: object)
             await hang_up(writer)
 
 
-async def test_clients_that_vanish_at_any_point_harm_nobody(stage: Stage) -> None:
+async def test_disconnects_at_any_point_do_no_harm(stage: Stage) -> None:
     async def endless(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await read_head(reader)
         writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
@@ -417,7 +419,7 @@ async def test_clients_that_vanish_at_any_point_harm_nobody(stage: Stage) -> Non
     await until(lambda: stage.front.connections == 0)
 
 
-async def test_a_client_that_vanishes_while_it_is_not_read_from_is_noticed(hasty: Stage) -> None:
+async def test_a_disconnect_is_noticed_while_the_client_is_not_read(hasty: Stage) -> None:
     ended = asyncio.Event()
 
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -439,7 +441,7 @@ async def test_a_client_that_vanishes_while_it_is_not_read_from_is_noticed(hasty
     await until(lambda: hasty.front.connections == 0)
 
 
-async def test_whoever_answers_and_takes_nothing_more_is_given_up(hasty: Stage) -> None:
+async def test_a_server_that_responds_and_does_not_read_the_body_is_given_up(hasty: Stage) -> None:
     async def begin(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await read_head(reader)
         writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
@@ -455,7 +457,7 @@ async def test_whoever_answers_and_takes_nothing_more_is_given_up(hasty: Stage) 
     await hang_up(writer)
 
 
-async def test_a_last_word_to_somebody_who_has_gone_breaks_nothing(tmp_path: Path, anyio_backend: object) -> None:
+async def test_a_reply_to_a_disconnected_client_causes_no_error(tmp_path: Path, anyio_backend: object) -> None:
     patience = replace(HASTY, answer_s=1.0, half_closed_s=PATIENCE_S)
     async with staged(tmp_path, patience=patience) as stage:
 
@@ -482,7 +484,7 @@ async def test_a_last_word_to_somebody_who_has_gone_breaks_nothing(tmp_path: Pat
         assert [line["event"] for line in logs if line["log_level"] == "error"] == []
 
 
-async def test_one_that_breaks_while_it_is_looked_at_is_ended_and_the_others_are_looked_at(hasty: Stage) -> None:
+async def test_an_error_in_the_check_of_one_connection_does_not_affect_the_others(hasty: Stage) -> None:
     async def never(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
         with suppress(ConnectionError):
             await reader.read()
@@ -502,7 +504,7 @@ async def test_one_that_breaks_while_it_is_looked_at_is_ended_and_the_others_are
 # ── bodies ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_who_does_not_read_is_not_sent_to(stage: Stage) -> None:
+async def test_a_slow_client_blocks_the_response_of_the_server(stage: Stage) -> None:
     poured = 0
 
     async def pour(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -523,7 +525,7 @@ async def test_who_does_not_read_is_not_sent_to(stage: Stage) -> None:
     client.close()
 
 
-async def test_who_does_not_take_a_body_is_not_sent_to(stage: Stage) -> None:
+async def test_a_server_that_does_not_read_blocks_the_body_of_the_client(stage: Stage) -> None:
     async def idle(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
         await read_head(reader)
         await asyncio.Event().wait()
@@ -543,7 +545,7 @@ async def test_who_does_not_take_a_body_is_not_sent_to(stage: Stage) -> None:
     client.close()
 
 
-async def test_who_takes_nothing_at_all_is_given_up(hasty: Stage) -> None:
+async def test_a_client_that_never_reads_is_given_up(hasty: Stage) -> None:
     ended = asyncio.Event()
 
     async def pour(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -563,7 +565,7 @@ async def test_who_takes_nothing_at_all_is_given_up(hasty: Stage) -> None:
     client.close()
 
 
-async def test_expect_continue_is_between_the_client_and_the_other_side(stage: Stage) -> None:
+async def test_expect_continue_is_forwarded(stage: Stage) -> None:
     async def careful(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         assert b"Expect: 100-continue" in await read_head(reader)
         writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
@@ -581,7 +583,7 @@ async def test_expect_continue_is_between_the_client_and_the_other_side(stage: S
     await hang_up(writer)
 
 
-async def test_a_body_that_nobody_expects_is_not_waited_for(stage: Stage) -> None:
+async def test_a_refused_expect_continue_closes_without_waiting_for_the_body(stage: Stage) -> None:
     stage.gate.verdicts["ada"] = Reply(401, RequestOutcome.UNAUTHORIZED)
     reader, writer = await stage.open()
     writer.write(made("POST / HTTP/1.1", "Host: ada.localhost", "Expect: 100-continue", "Content-Length: 4"))
@@ -591,7 +593,7 @@ async def test_a_body_that_nobody_expects_is_not_waited_for(stage: Stage) -> Non
 
 
 @pytest.mark.parametrize("over_tcp", [False, True])
-async def test_an_answer_may_come_before_the_body_has_gone(stage: Stage, over_tcp: bool) -> None:
+async def test_a_response_may_come_before_the_end_of_the_body(stage: Stage, over_tcp: bool) -> None:
     async def too_large(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await read_head(reader)
         writer.write(b"HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\nno")
@@ -604,7 +606,7 @@ async def test_an_answer_may_come_before_the_body_has_gone(stage: Stage, over_tc
         assert (answer.status, answer.body) == (413, b"no")
 
 
-async def test_a_client_that_closed_its_half_still_gets_the_answer(stage: Stage) -> None:
+async def test_a_half_closed_client_gets_the_response(stage: Stage) -> None:
     async def later(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await read_head(reader)
         await asyncio.sleep(0.2)
@@ -619,7 +621,7 @@ async def test_a_client_that_closed_its_half_still_gets_the_answer(stage: Stage)
     await hang_up(writer)
 
 
-async def test_a_client_that_closed_its_half_is_not_waited_for_for_ever(tmp_path: Path, anyio_backend: object) -> None:
+async def test_waiting_for_a_half_closed_client_has_a_timeout(tmp_path: Path, anyio_backend: object) -> None:
     ended = asyncio.Event()
 
     async def never(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
@@ -634,7 +636,7 @@ async def test_a_client_that_closed_its_half_is_not_waited_for_for_ever(tmp_path
         await asyncio.wait_for(ended.wait(), PATIENCE_S)
 
 
-async def test_an_answer_ends_where_it_says_even_when_its_connection_does_not(stage: Stage) -> None:
+async def test_a_chunked_response_ends_at_its_last_chunk(stage: Stage) -> None:
     async def lazy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await read_head(reader)
         writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\nDigest: x\r\n\r\nmore")
@@ -645,7 +647,7 @@ async def test_an_answer_ends_where_it_says_even_when_its_connection_does_not(st
 
 
 @pytest.mark.parametrize("framing", [b"", b"Content-Length: 100\r\n", b"Transfer-Encoding: chunked\r\n"])
-async def test_an_answer_that_breaks_off_does_not_look_whole(stage: Stage, framing: bytes) -> None:
+async def test_an_interrupted_response_is_reset(stage: Stage, framing: bytes) -> None:
     async def breaks(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await read_head(reader)
         writer.write(b"HTTP/1.1 200 OK\r\n%s\r\n64\r\nhalf of wh" % framing)
@@ -665,7 +667,7 @@ async def test_an_answer_that_breaks_off_does_not_look_whole(stage: Stage, frami
 # ── upgrades ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_websockets_go_through(stage: Stage) -> None:
+async def test_websockets_are_forwarded(stage: Stage) -> None:
     cookies: list[str | None] = []
 
     async def echo(connection: ServerConnection) -> None:
@@ -705,7 +707,7 @@ async def tunnel_echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ASK_TO_UPGRADE = made("GET / HTTP/1.1", "Host: ada.localhost", "Connection: upgrade", "Upgrade: raw")
 
 
-async def test_a_tunnel_passes_each_half_close_on(stage: Stage) -> None:
+async def test_a_tunnel_forwards_each_half_close(stage: Stage) -> None:
     await stage.serve("ada", tunnel_echo)
     reader, writer = await stage.open()
     writer.write(ASK_TO_UPGRADE + b"early,")
@@ -716,7 +718,7 @@ async def test_a_tunnel_passes_each_half_close_on(stage: Stage) -> None:
     await hang_up(writer)
 
 
-async def test_a_tunnel_of_which_one_half_is_closed_is_not_kept_for_ever(hasty: Stage) -> None:
+async def test_a_half_closed_tunnel_has_a_timeout(hasty: Stage) -> None:
     ended = asyncio.Event()
 
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -739,7 +741,7 @@ async def test_a_tunnel_of_which_one_half_is_closed_is_not_kept_for_ever(hasty: 
     await hang_up(writer)
 
 
-async def test_a_tunnel_goes_at_the_pace_of_the_slower(stage: Stage) -> None:
+async def test_a_tunnel_runs_at_the_speed_of_the_slower_side(stage: Stage) -> None:
     poured = 0
 
     async def pour(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -764,7 +766,7 @@ async def test_a_tunnel_goes_at_the_pace_of_the_slower(stage: Stage) -> None:
     await hang_up(writer)
 
 
-async def test_an_upgrade_that_is_declined_is_a_plain_answer_and_the_last(stage: Stage) -> None:
+async def test_a_declined_upgrade_is_a_plain_response_and_closes(stage: Stage) -> None:
     await stage.serve("ada", echo_heads)
     answer = await stage.send_raw(ASK_TO_UPGRADE + made("GET /second HTTP/1.1", "Host: ada.localhost"))
     assert (answer.status, answer.headers["connection"]) == (200, "close")
@@ -775,7 +777,7 @@ async def test_an_upgrade_that_is_declined_is_a_plain_answer_and_the_last(stage:
 # ── revoked credentials ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_what_goes_by_a_right_ends_with_it_and_nothing_else_does(stage: Stage) -> None:
+async def test_cutting_a_credential_ends_only_its_connections(stage: Stage) -> None:
     async def stream(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await read_head(reader)
         writer.write(b"HTTP/1.1 200 OK\r\n\r\nbegun")
@@ -813,7 +815,7 @@ async def test_what_goes_by_a_right_ends_with_it_and_nothing_else_does(stage: St
 # ── start ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_port_in_use_is_said_so(stage: Stage) -> None:
+async def test_a_port_in_use_is_reported(stage: Stage) -> None:
     second = ProxyServer(OpenGate(), port=stage.port, hosts=LOOPBACK)
     with pytest.raises(Refused) as refused:
         await second.start()
@@ -822,13 +824,13 @@ async def test_a_port_in_use_is_said_so(stage: Stage) -> None:
     assert "--port" in refused.value.message
 
 
-async def test_an_address_that_is_not_here_is_left_out(anyio_backend: object) -> None:
+async def test_an_address_of_another_machine_is_skipped(anyio_backend: object) -> None:
     front = ProxyServer(OpenGate(), port=0, hosts=("127.0.0.1", "2001:db8::1"))
     await front.start()
     await front.stop()
 
 
-async def test_thousands_at_once(stage: Stage) -> None:
+async def test_thousands_of_concurrent_requests_are_answered(stage: Stage) -> None:
     """Also if the accept queue of the listener is shorter."""
     path = stage.folder / "ada"
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -86,7 +86,7 @@ async def again_and_again(act: Callable[[], None]) -> None:
         await asyncio.sleep(0.05)
 
 
-async def test_a_connection_that_carries_data_keeps_awake_though_its_proxy_cannot_reach_the_bus(stage: Stage) -> None:
+async def test_a_connection_with_data_prevents_the_stop_without_the_bus(stage: Stage) -> None:
     ada = await stage.workspace()
     leases = stage.leases(stage.night.using.seen_in_use)
     async with leases.running():
@@ -99,7 +99,7 @@ async def test_a_connection_that_carries_data_keeps_awake_though_its_proxy_canno
         assert not await stage.is_kept_awake(ada, PATIENCE_S)
 
 
-async def test_one_that_was_just_closed_keeps_awake_for_its_ttl_and_not_for_ever(stage: Stage) -> None:
+async def test_a_connection_closed_without_the_bus_counts_for_its_ttl(stage: Stage) -> None:
     ada = await stage.workspace()
     leases = stage.leases(stage.night.using.seen_in_use)
     async with leases.running():
@@ -115,7 +115,7 @@ async def test_one_that_was_just_closed_keeps_awake_for_its_ttl_and_not_for_ever
         assert not await stage.is_kept_awake(ada, PATIENCE_S)
 
 
-async def test_requests_keep_awake_though_nobody_can_tell_the_bus(stage: Stage) -> None:
+async def test_requests_prevent_the_stop_without_the_bus(stage: Stage) -> None:
     ada = await stage.workspace()
     await stage.night.activity.touch({ada.id: ada.standby_ttl_s})
     stage.night.touches._activity = RedisActivity(stage.bus)
@@ -125,7 +125,7 @@ async def test_requests_keep_awake_though_nobody_can_tell_the_bus(stage: Stage) 
         assert await stage.is_kept_awake(ada, 2 * (LEASE_S + ada.standby_ttl_s))
 
 
-async def test_whoever_is_back_on_the_wire_has_said_so_before_the_leader_looks_again(stage: Stage) -> None:
+async def test_a_reconnected_proxy_reports_use_before_the_next_check(stage: Stage) -> None:
     """No row is written: between two checks of the leader there is time for one failed and one successful attempt."""
     ada = await stage.workspace()
     leases = stage.leases(discard_use)
@@ -140,7 +140,7 @@ async def test_whoever_is_back_on_the_wire_has_said_so_before_the_leader_looks_a
             assert await stage.night.wish_of(ada) is Wish.RUNNING
 
 
-async def test_many_that_close_at_once_do_not_keep_the_others_from_being_renewed(stage: Stage) -> None:
+async def test_many_closes_at_once_do_not_delay_the_renewal_of_leases(stage: Stage) -> None:
     leases, activity = stage.leases(discard_use), stage.night.activity
 
     async def connections() -> int:

@@ -28,7 +28,7 @@ async def test_one_connection_serves_many_clients(stage: Stage) -> None:
     assert stage.accepted["ada"] == 1
 
 
-async def test_at_once_each_has_its_own(stage: Stage) -> None:
+async def test_concurrent_requests_have_separate_connections(stage: Stage) -> None:
     both = asyncio.Barrier(2)
 
     async def together(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -43,14 +43,14 @@ async def test_at_once_each_has_its_own(stage: Stage) -> None:
     assert stage.accepted["ada"] == 2
 
 
-async def test_what_cannot_be_repeated_goes_out_on_a_connection_of_its_own(stage: Stage) -> None:
+async def test_a_request_that_cannot_be_repeated_uses_a_new_connection(stage: Stage) -> None:
     await stage.serve("ada", echo_heads)
     for target in ("GET", "POST", "PATCH", "LOCK"):
         assert (await stage.ask(ADA, target=f"{target} / HTTP/1.1")).status == 200
     assert stage.accepted["ada"] == 4
 
 
-async def test_a_request_that_a_dying_connection_took_along_is_asked_again(stage: Stage) -> None:
+async def test_a_request_lost_with_a_closing_connection_is_sent_again(stage: Stage) -> None:
     """The program closes after each response without announcing it, at the moment of the next request."""
     asked = 0
 
@@ -71,7 +71,7 @@ async def test_a_request_that_a_dying_connection_took_along_is_asked_again(stage
     await hang_up(writer)
 
 
-async def test_an_answer_that_has_begun_is_not_asked_for_again(stage: Stage) -> None:
+async def test_a_request_whose_response_has_begun_is_not_sent_again(stage: Stage) -> None:
     asked = 0
 
     async def half(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -100,7 +100,7 @@ async def test_an_answer_that_has_begun_is_not_asked_for_again(stage: Stage) -> 
         b"HTTP/1.1 204 OK\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nbad",
     ],
 )
-async def test_which_connections_are_not_used_again(stage: Stage, answer: bytes) -> None:
+async def test_some_responses_prevent_the_reuse_of_their_connection(stage: Stage, answer: bytes) -> None:
     async def behind(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while True:
             await read_head(reader)
@@ -113,7 +113,7 @@ async def test_which_connections_are_not_used_again(stage: Stage, answer: bytes)
     assert stage.accepted["ada"] == 3
 
 
-async def test_what_is_said_though_nobody_asked_goes_to_nobody(stage: Stage) -> None:
+async def test_an_unrequested_response_is_dropped(stage: Stage) -> None:
     hung_up = asyncio.Event()
 
     async def talks_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -132,7 +132,7 @@ async def test_what_is_said_though_nobody_asked_goes_to_nobody(stage: Stage) -> 
     assert stage.accepted["ada"] == 2
 
 
-async def test_whoever_hangs_up_takes_its_connection_along(stage: Stage) -> None:
+async def test_the_connection_of_a_disconnected_client_is_not_reused(stage: Stage) -> None:
     """The rest of its response must not become the beginning of another client's."""
 
     async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -155,7 +155,7 @@ async def test_whoever_hangs_up_takes_its_connection_along(stage: Stage) -> None
     await hang_up(writer)
 
 
-async def test_they_are_kept_for_a_while_and_not_too_many(tmp_path: Path, anyio_backend: object) -> None:
+async def test_kept_connections_are_limited_in_number_and_time(tmp_path: Path, anyio_backend: object) -> None:
     open_now = 0
 
     async def counted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -122,7 +122,7 @@ async def test_a_websocket_has_a_lease_from_its_beginning_to_its_end(stage: Stag
     assert 50 < use.idle_timer_s <= 60
 
 
-async def test_pings_alone_let_it_run_out_and_data_brings_it_back(stage: Stage) -> None:
+async def test_a_lease_expires_with_pings_alone_and_returns_with_data(stage: Stage) -> None:
     stage.standby_ttl_s = 1
     async with await stage.connect() as client:
         await stage.until(lambda use: use.connections == 1)
@@ -139,7 +139,7 @@ async def test_pings_alone_let_it_run_out_and_data_brings_it_back(stage: Stage) 
         await stage.until(lambda use: use.connections == 1)
 
 
-async def test_data_in_one_direction_keeps_it(stage: Stage) -> None:
+async def test_data_keeps_the_lease(stage: Stage) -> None:
     stage.standby_ttl_s = 1
     async with await stage.connect() as client:
         await stage.until(lambda use: use.connections == 1)
@@ -154,7 +154,7 @@ async def test_data_in_one_direction_keeps_it(stage: Stage) -> None:
         assert set(counts) == {1}
 
 
-async def test_a_forgotten_connection_is_not_used_by_being_closed(stage: Stage) -> None:
+async def test_closing_a_connection_with_an_expired_lease_is_not_use(stage: Stage) -> None:
     stage.standby_ttl_s = 1
     client = await stage.connect()
     await stage.until(lambda use: use.connections == 1)
@@ -165,7 +165,7 @@ async def test_a_forgotten_connection_is_not_used_by_being_closed(stage: Stage) 
     assert await stage.use() == Use(0, None)
 
 
-async def test_a_request_starts_the_idle_timer_and_one_to_nobody_does_not(stage: Stage) -> None:
+async def test_a_request_starts_the_idle_timer_and_one_to_an_unknown_host_does_not(stage: Stage) -> None:
     for name, status in (("ada", b"426"), ("nobody", b"404")):
         reader, writer = await asyncio.open_connection("127.0.0.1", stage.front.port)
         writer.write(f"GET / HTTP/1.1\r\nHost: {name}.localhost\r\n\r\n".encode())
@@ -177,7 +177,7 @@ async def test_a_request_starts_the_idle_timer_and_one_to_nobody_does_not(stage:
     assert await stage.use("nobody") == Use(0, None)
 
 
-async def test_a_stream_of_events_is_no_use_but_a_download_is(stage: Stage) -> None:
+async def test_an_event_stream_is_not_use_but_a_download_is(stage: Stage) -> None:
     stage.standby_ttl_s = 1
 
     async def pour(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -205,7 +205,7 @@ async def test_a_stream_of_events_is_no_use_but_a_download_is(stage: Stage) -> N
     server.close()
 
 
-async def test_a_request_is_use_until_it_is_answered_however_long_nothing_is_heard(stage: Stage) -> None:
+async def test_a_request_counts_as_use_until_it_is_answered(stage: Stage) -> None:
     stage.standby_ttl_s = 1
     may_answer = asyncio.Event()
 
@@ -236,7 +236,7 @@ async def test_a_request_is_use_until_it_is_answered_however_long_nothing_is_hea
     server.close()
 
 
-async def test_quick_requests_cost_the_bus_one_message(stage: Stage) -> None:
+async def test_quick_requests_cause_fewer_messages_to_the_bus_than_requests(stage: Stage) -> None:
     async def commands() -> int:
         (told,) = await stage.activity._bus.ask(("INFO", "commandstats"))
         return sum(int(stat["calls"]) for name, stat in told.items() if name in ("cmdstat_eval", "cmdstat_set"))
@@ -252,7 +252,7 @@ async def test_quick_requests_cost_the_bus_one_message(stage: Stage) -> None:
     assert await commands() - before < 20
 
 
-async def test_a_ttl_that_is_lowered_counts_for_whoever_is_connected(
+async def test_a_lowered_ttl_counts_for_open_connections(
     tmp_path: Path, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("torpor.proxy.use_leases.TTLS_EVERY_S", 0.05)
@@ -276,7 +276,7 @@ async def test_a_ttl_that_is_lowered_counts_for_whoever_is_connected(
         await bus.close()
 
 
-async def test_traffic_flows_while_the_bus_is_out_and_all_is_told_when_it_is_back(tmp_path: Path) -> None:
+async def test_traffic_continues_without_the_bus_and_use_is_reported_afterwards(tmp_path: Path) -> None:
     server = EmbeddedValkey(tmp_path / "bus")
     url = await server.start()
     folder = tmp_path / "f"
@@ -303,7 +303,7 @@ async def test_traffic_flows_while_the_bus_is_out_and_all_is_told_when_it_is_bac
         await server.stop()
 
 
-async def test_a_front_that_stops_says_goodbye_for_all(tmp_path: Path, redis_url: str) -> None:
+async def test_a_proxy_that_stops_releases_all_leases(tmp_path: Path, redis_url: str) -> None:
     async with staged(tmp_path, redis_url) as stage:
         clients = [await stage.connect() for _ in range(5)]
         await stage.until(lambda use: use.connections == 5)

@@ -31,7 +31,7 @@ def waking_of(here: GateStage) -> WakeService:
     return here.inside.house._waking
 
 
-async def test_a_refusal_stands_for_a_moment_however_many_knock(here: GateStage) -> None:
+async def test_a_refused_wake_is_cached_for_a_moment(here: GateStage) -> None:
     await here.workspace("busy")
     ada, waking = await here.workspace(phase=Phase.STANDBY), waking_of(here)
     refused = await waking.wake(here.ada, ada)
@@ -45,7 +45,7 @@ async def test_a_refusal_stands_for_a_moment_however_many_knock(here: GateStage)
     assert again is not refused
 
 
-async def test_a_lost_event_costs_a_second_and_no_more(here: GateStage, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_lost_event_delays_a_wake_by_one_check(here: GateStage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LOOK_EVERY_S", 0.05)
     ada, waking = await here.workspace(phase=Phase.STANDBY), waking_of(here)
     await waking.wake(here.ada, ada)
@@ -60,7 +60,7 @@ async def test_a_lost_event_costs_a_second_and_no_more(here: GateStage, monkeypa
     assert (await waiting).standing is Readiness.READY
 
 
-async def test_the_event_of_an_outage_brings_it_to_the_waking_page(here: GateStage, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_event_of_an_outage_updates_the_waking_page(here: GateStage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LOOK_EVERY_S", 60.0)
     ada, waking = await here.workspace(phase=Phase.STANDBY), waking_of(here)
     await waking.wake(here.ada, ada)
@@ -78,7 +78,7 @@ def _has_outage(stand: WorkspaceReadiness) -> bool:
     return stand.workspace is not None and stand.workspace.outage is not None
 
 
-async def test_one_that_runs_and_cannot_be_reached_yet_is_waited_for(here: GateStage) -> None:
+async def test_a_running_workspace_that_is_not_reachable_yet_is_waited_for(here: GateStage) -> None:
     ada, waking = await here.workspace(), waking_of(here)
     here.runtime.reached.clear()
     await here.until_heard()
@@ -89,7 +89,7 @@ async def test_one_that_runs_and_cannot_be_reached_yet_is_waited_for(here: GateS
     assert (await waiting).standing is Readiness.READY
 
 
-async def test_whoever_follows_one_that_is_ready_does_not_look_all_the_time(here: GateStage) -> None:
+async def test_waiting_at_a_ready_workspace_does_not_poll(here: GateStage) -> None:
     await here.workspace()
     await here.until_heard()
     waking, looks = waking_of(here), 0
@@ -104,12 +104,12 @@ async def test_whoever_follows_one_that_is_ready_does_not_look_all_the_time(here
     assert looks <= 3, "at its beginning and at its end"
 
 
-async def test_whoever_waits_for_what_there_is_not_need_not_wait(here: GateStage) -> None:
+async def test_waiting_for_an_unknown_workspace_ends_at_once(here: GateStage) -> None:
     stand = await waking_of(here).until("nobody", lambda stand: False, within_s=60)
     assert (stand.workspace, stand.standing) == (None, Readiness.UNKNOWN)
 
 
-async def test_time_is_up(here: GateStage) -> None:
+async def test_waiting_ends_after_the_timeout(here: GateStage) -> None:
     await here.workspace(phase=Phase.STANDBY)
     stand = await waking_of(here).until("ada", lambda stand: False, within_s=0.1)
     assert stand.standing is Readiness.ASLEEP

@@ -47,7 +47,7 @@ both = pytest.mark.parametrize("as_user", [False, True], ids=["root", "user"])
 
 
 @both
-def test_private_networks_are_closed_and_the_nameserver_is_open_on_its_port(made: MadeNetwork, *, as_user: bool) -> None:
+def test_private_networks_are_blocked_and_the_nameserver_is_open_on_its_port(made: MadeNetwork, *, as_user: bool) -> None:
     must_have(find("pasta") or not as_user, "pasta")
     open_to_all = {("tcp", PUBLIC, 8080), ("tcp", f"::ffff:{PUBLIC}", 8080), ("udp", RESOLVER, 53), ("tcp", RESOLVER, 53)}
     if as_user:  # as root a workspace has no IPv6
@@ -59,7 +59,7 @@ def test_private_networks_are_closed_and_the_nameserver_is_open_on_its_port(made
 
 
 @both
-def test_this_machine_is_closed_under_each_of_its_addresses_whatever_is_allowed(made: MadeNetwork, *, as_user: bool) -> None:
+def test_every_address_of_this_machine_is_blocked_even_if_all_is_allowed(made: MadeNetwork, *, as_user: bool) -> None:
     must_have(find("pasta") or not as_user, "pasta")
     tried = [("tcp", address, 8080) for address in (MACHINE, *MACHINES_OTHER, PUBLIC)]
     said = made.live(*tried, as_user=as_user, allowed_networks=["0.0.0.0/0", "::/0"])
@@ -68,7 +68,7 @@ def test_this_machine_is_closed_under_each_of_its_addresses_whatever_is_allowed(
 
 
 @both
-def test_nothing_of_the_local_network_answers_to_multicast(made: MadeNetwork, *, as_user: bool) -> None:
+def test_multicast_does_not_reach_the_local_network(made: MadeNetwork, *, as_user: bool) -> None:
     must_have(find("pasta") or not as_user, "pasta")
     four, six = MULTICAST
     tried = (("udp", four, 8080), ("udp", f"{six}%eth0", 8080), ("udp", PUBLIC, 8080))
@@ -78,7 +78,7 @@ def test_nothing_of_the_local_network_answers_to_multicast(made: MadeNetwork, *,
 
 
 @both
-def test_a_connection_to_a_closed_network_fails_at_once(made: MadeNetwork, *, as_user: bool) -> None:
+def test_a_connection_to_a_blocked_network_fails_at_once(made: MadeNetwork, *, as_user: bool) -> None:
     must_have(find("pasta") or not as_user, "pasta")
     said = made.live(*(("tcp", address, 8080) for address in PRIVATE), as_user=as_user)
     must_confine(said, as_user)
@@ -86,7 +86,7 @@ def test_a_connection_to_a_closed_network_fails_at_once(made: MadeNetwork, *, as
 
 
 @both
-def test_what_is_allowed_is_open_and_its_neighbours_are_not(made: MadeNetwork, *, as_user: bool) -> None:
+def test_an_allowed_network_is_open_and_its_neighbours_are_blocked(made: MadeNetwork, *, as_user: bool) -> None:
     must_have(find("pasta") or not as_user, "pasta")
     allowed = ["10.20.30.40/32", "192.168.5.0/24", f"{MACHINE}/32", "fd12:3456::/32"]
     addresses = ("10.20.30.40", "192.168.5.5", "fd12:3456::9", RESOLVER, GATEWAY, *METADATA)
@@ -107,7 +107,7 @@ def test_other_networks_can_be_blocked_instead(made: MadeNetwork, *, as_user: bo
 
 
 @both
-def test_a_workspace_cannot_open_what_is_closed(made: MadeNetwork, *, as_user: bool) -> None:
+def test_a_workspace_cannot_remove_the_blocks(made: MadeNetwork, *, as_user: bool) -> None:
     must_have(find("pasta") or not as_user, "pasta")
     attempts = (
         "ip rule del preference 300",
@@ -128,7 +128,7 @@ def test_a_workspace_cannot_open_what_is_closed(made: MadeNetwork, *, as_user: b
 
 
 @both
-def test_a_closed_package_index_is_named_with_the_setting_that_opens_it(made: MadeNetwork, *, as_user: bool) -> None:
+def test_a_blocked_package_index_is_logged_with_the_setting_that_allows_it(made: MadeNetwork, *, as_user: bool) -> None:
     must_have(find("pasta") or not as_user, "pasta")
     environ = {"PIP_INDEX_URL": f"http://ada:hunter2@{PRIVATE[0]}:8080/simple", "HTTPS_PROXY": f"{PUBLIC}:8080"}
     said = made.live(("tcp", PRIVATE[0], 8080), as_user=as_user, environ=environ)
@@ -154,7 +154,7 @@ def test_a_rule_of_the_operator_that_drops_is_honoured(made: MadeNetwork) -> Non
     assert FORWARDING not in said.abilities
 
 
-def test_where_the_policy_drops_workspaces_the_remedy_is_named_and_works(made: MadeNetwork) -> None:
+def test_a_policy_that_drops_workspaces_is_reported_with_a_remedy_that_works(made: MadeNetwork) -> None:
     made.run("iptables", "-P", "FORWARD", "DROP", check=True)
     # As Docker sets it.
     for rule in ("FORWARD -j DOCKER-USER", "FORWARD -i docker0 -j ACCEPT", "DOCKER-USER -j RETURN"):
@@ -173,7 +173,7 @@ def test_where_the_policy_drops_workspaces_the_remedy_is_named_and_works(made: M
     assert FORWARDING not in said.abilities
 
 
-def test_a_rule_that_accepts_all_does_not_open_what_is_closed(made: MadeNetwork) -> None:
+def test_a_rule_that_accepts_all_does_not_open_blocked_networks(made: MadeNetwork) -> None:
     """Docker puts its chain before all others whenever it is restarted."""
     insert = "iptables -I FORWARD -i torp+ -j ACCEPT && iptables -I INPUT -i torp+ -j ACCEPT"
     said = made.live(TO_PUBLIC, *TO_CLOSED[:3], between=insert)
@@ -181,7 +181,7 @@ def test_a_rule_that_accepts_all_does_not_open_what_is_closed(made: MadeNetwork)
     assert said.reached() == {f"tcp {PUBLIC} 8080"}
 
 
-def test_the_runtime_leaves_the_operators_rules_as_they_were(made: MadeNetwork) -> None:
+def test_the_runtime_does_not_change_rules_of_the_operator(made: MadeNetwork) -> None:
     made.run("iptables", "-A", "FORWARD", "-d", OTHER_PUBLIC, "-j", "DROP", check=True)
     before = made.run("iptables", "-S", check=True).stdout
     made.live(TO_PUBLIC, between="iptables -I FORWARD -s 192.0.2.1 -j DROP")
@@ -190,7 +190,7 @@ def test_the_runtime_leaves_the_operators_rules_as_they_were(made: MadeNetwork) 
 
 
 @both
-def test_a_full_disk_pauses_what_runs_in_such_a_network(made: MadeNetwork, *, as_user: bool) -> None:
+def test_a_full_disk_pauses_a_workspace_in_its_own_network(made: MadeNetwork, *, as_user: bool) -> None:
     """Pasta has a separate PID namespace: a pid from inside belongs to another process outside."""
     must_have(find("pasta") or not as_user, "pasta")
     said = made.live(as_user=as_user)

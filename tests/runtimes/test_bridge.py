@@ -79,7 +79,7 @@ async def talk(bridge: Bridge) -> AsyncIterator[Bridged]:
         yield Bridged(bridge, client, program)
 
 
-async def test_every_byte_arrives_both_ways_however_it_is_sent_and_read(talk: Bridged) -> None:
+async def test_every_byte_arrives_in_both_directions(talk: Bridged) -> None:
     for seed in range(5):
         dice = random.Random(seed)
         said = [dice.randbytes(dice.choice((1, 100, 5000, 300_000, 3_000_000))) for _ in range(4)]
@@ -120,7 +120,7 @@ async def test_a_slow_reader_slows_its_writer(talk: Bridged) -> None:
 
 
 @pytest.mark.parametrize("first", ["client", "program"])
-async def test_a_half_close_passes_and_the_other_half_goes_on(talk: Bridged, first: str) -> None:
+async def test_a_half_close_is_forwarded_and_the_other_half_continues(talk: Bridged, first: str) -> None:
     ends = (talk.client, talk.program) if first == "client" else (talk.program, talk.client)
     await talk.say(ends[0], b"all I have")
     ends[0].shutdown(socket.SHUT_WR)
@@ -132,7 +132,7 @@ async def test_a_half_close_passes_and_the_other_half_goes_on(talk: Bridged, fir
     await talk.until_over()
 
 
-async def test_what_was_said_before_a_reset_is_heard(talk: Bridged) -> None:
+async def test_data_sent_before_a_reset_arrives(talk: Bridged) -> None:
     await talk.say(talk.client, b"which it never reads")
     await talk.say(talk.program, b"the last word")
     await until(lambda: talk.has_something_for(talk.client))
@@ -142,14 +142,14 @@ async def test_what_was_said_before_a_reset_is_heard(talk: Bridged) -> None:
     await talk.until_over()
 
 
-async def test_whoever_hangs_up_ends_the_other(talk: Bridged) -> None:
+async def test_a_closed_side_closes_the_other(talk: Bridged) -> None:
     talk.client.close()
     with pytest.raises((BrokenPipeError, ConnectionResetError)):
         await talk.say(talk.program, b"x" * 20_000_000)
     await talk.until_over()
 
 
-async def test_what_came_early_comes_first(bridge: Bridge) -> None:
+async def test_early_data_is_forwarded_first(bridge: Bridge) -> None:
     client, near = socket.socketpair()
     program, far = connected()
     with client, program:

@@ -15,7 +15,7 @@ V1 = """\
 """
 
 
-def test_version_1_has_a_hierarchy_for_each(tmp_path: Path) -> None:
+def test_version_1_has_a_hierarchy_for_each_controller(tmp_path: Path) -> None:
     (tmp_path / "mounts").write_text(V1)
     assert find(tmp_path / "mounts") == Hierarchies(1, Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup/pids"))
 
@@ -27,13 +27,13 @@ def test_version_2_counts_only_with_its_controllers(tmp_path: Path, controllers:
     assert find(tmp_path / "mounts") == (Hierarchies(2, tmp_path, tmp_path, tmp_path) if usable else None)
 
 
-def test_without_any_there_are_none(tmp_path: Path) -> None:
+def test_without_cgroup_mounts_no_hierarchy_is_found(tmp_path: Path) -> None:
     (tmp_path / "mounts").write_text("22 1 0:21 / /proc rw - proc proc rw\n")
     assert find(tmp_path / "mounts") is None
 
 
 @pytest.mark.parametrize("processes", ["", "1\n"])
-def test_looking_changes_nothing_and_knows_when_the_kernel_would_refuse(tmp_path: Path, processes: str) -> None:
+def test_the_check_changes_nothing_and_reports_what_the_kernel_would_refuse(tmp_path: Path, processes: str) -> None:
     files = {"cgroup.subtree_control": "cpu", "cgroup.type": "domain", "cgroup.procs": processes}
     for name, text in files.items():
         (tmp_path / name).write_text(text)
@@ -46,7 +46,7 @@ def test_looking_changes_nothing_and_knows_when_the_kernel_would_refuse(tmp_path
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == files
 
 
-def test_a_number_that_is_anothers_by_now_is_not_killed(tmp_path: Path) -> None:
+def test_a_reused_pid_is_not_killed(tmp_path: Path) -> None:
     group = tmp_path / "torpor-tag" / "one"
     group.mkdir(parents=True)
     stranger = subprocess.Popen(["sleep", "60"])

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.anyio
 # ── files ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_other_homes_and_torpors_data_are_not_there(machine: Machine) -> None:
+async def test_other_homes_and_the_data_of_torpor_are_hidden(machine: Machine) -> None:
     await machine.must("files and processes")
     one, two = await machine.up(), await machine.up()
     await machine.sh(one, "echo treasure > secret.txt")
@@ -71,7 +71,7 @@ async def test_the_home_is_the_only_place_to_write_besides_tmp(machine: Machine)
         assert (await machine.sh(home, f"touch {place}/mine")).exit_code == 0, place
 
 
-async def test_what_lies_beside_the_programs_socket_takes_no_space_of_this_machine(machine: Machine) -> None:
+async def test_files_beside_the_program_socket_take_no_disk_space(machine: Machine) -> None:
     await machine.must("files and processes")
     home = await machine.up()
     assert (await machine.sh(home, "echo mine > /run/program/mine && cat /run/program/mine")).stdout == b"mine\n"
@@ -81,7 +81,7 @@ async def test_what_lies_beside_the_programs_socket_takes_no_space_of_this_machi
     assert (await machine.sh(home, "head -c 200000 /dev/zero > /run/program/large")).exit_code != 0
 
 
-async def test_tmp_is_private_and_forgotten(machine: Machine) -> None:
+async def test_tmp_is_private(machine: Machine) -> None:
     await machine.must("files and processes")
     one, two = await machine.up(), await machine.up()
     await machine.sh(one, "touch /tmp/mine")
@@ -95,7 +95,9 @@ async def environments_in_sight(machine: Machine, home: Home) -> str:
     return (await machine.sh(home, f"env{others}")).stdout.decode()
 
 
-async def test_the_environment_holds_nothing_of_torpors(make_machine: MakeMachine, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_environment_contains_no_variables_of_torpor(
+    make_machine: MakeMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TORPOR_SECRET_KEY", "hunter2")
     monkeypatch.setenv("DATABASE_URL", "postgresql://hunter2@db/torpor")
     machine = make_machine()
@@ -113,7 +115,7 @@ async def test_a_job_gets_no_secret_from_the_environment(machine: Machine, monke
     assert "hunter2" not in (await machine.runtime.run_at_home(home, job, FENCE, unheard)).values()
 
 
-async def test_a_job_reaches_the_object_store_as_we_do_and_a_workspace_does_not(
+async def test_a_job_gets_object_store_credentials_and_a_workspace_does_not(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = {"AWS_SECRET_ACCESS_KEY", "GOOGLE_APPLICATION_CREDENTIALS", "AZURE_STORAGE_ACCOUNT_KEY"}
@@ -129,7 +131,7 @@ async def test_a_job_reaches_the_object_store_as_we_do_and_a_workspace_does_not(
 
 
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="the numbers of the calls are those of x86_64")
-async def test_keys_of_torpors_session_cannot_be_read(machine: Machine) -> None:
+async def test_kernel_keys_of_torpor_cannot_be_read(machine: Machine) -> None:
     await machine.must("files and processes")
     add_key, keyctl, session, read, revoke = 248, 250, -3, 11, 3
     libc = ctypes.CDLL(None, use_errno=True)
@@ -149,7 +151,7 @@ async def test_keys_of_torpors_session_cannot_be_read(machine: Machine) -> None:
 # ── processes and users ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_only_its_own_processes_are_in_sight(machine: Machine) -> None:
+async def test_a_workspace_sees_only_its_own_processes(machine: Machine) -> None:
     await machine.must("files and processes")
     home = await machine.up()
     names = (await machine.sh(home, "cat /proc/[0-9]*/comm")).stdout.decode().split()
@@ -157,7 +159,7 @@ async def test_only_its_own_processes_are_in_sight(machine: Machine) -> None:
     assert (await machine.sh(home, f"kill -0 {os.getpid()}")).exit_code != 0
 
 
-async def test_each_workspace_has_a_user_of_its_own_and_no_way_to_become_another(machine: Machine) -> None:
+async def test_each_workspace_has_its_own_user_and_cannot_become_another(machine: Machine) -> None:
     await machine.must("user")
     homes = [await machine.up(), await machine.up()]
     users = [int((await machine.sh(home, "id -u")).stdout) for home in homes]
@@ -247,7 +249,7 @@ def fetch(address: str, port: int = 8080) -> str:
     return f'{PYTHON} -S -c "{code}"'
 
 
-async def test_outward_is_open_and_shows_this_machines_address(machine: Machine) -> None:
+async def test_outgoing_connections_use_the_address_of_this_machine(machine: Machine) -> None:
     await machine.must("network")
     must_have(os.getuid() == 0, "root, to build something to reach")
     net = f"198.18.{secrets.randbelow(250)}"
@@ -257,7 +259,7 @@ async def test_outward_is_open_and_shows_this_machines_address(machine: Machine)
         assert answer.stdout.decode().strip() == f"{net}.1", answer
 
 
-async def test_where_clouds_hand_out_credentials_is_closed(machine: Machine) -> None:
+async def test_cloud_metadata_addresses_are_blocked(machine: Machine) -> None:
     await machine.must("network")
     must_have(os.getuid() == 0, "root, to build something to reach")
     net = f"169.254.{1 + secrets.randbelow(250)}"
@@ -268,7 +270,7 @@ async def test_where_clouds_hand_out_credentials_is_closed(machine: Machine) -> 
         assert (await machine.sh(home, fetch(f"{net}.2"))).exit_code != 0
 
 
-async def test_a_port_that_this_machine_publishes_for_others_is_closed(machine: Machine) -> None:
+async def test_a_port_that_this_machine_forwards_is_blocked(machine: Machine) -> None:
     await machine.must("network")
     must_have(os.getuid() == 0, "root, to build something to reach")
     net = f"198.18.{secrets.randbelow(250)}"
@@ -283,7 +285,7 @@ async def test_a_port_that_this_machine_publishes_for_others_is_closed(machine: 
             await call("iptables", "-w", "5", "-t", "nat", "-D", *rule)
 
 
-async def test_rules_that_a_firewalls_reload_took_away_come_back(machine: Machine) -> None:
+async def test_rules_removed_by_a_firewall_reload_are_restored(machine: Machine) -> None:
     await machine.must("network")
     must_have(os.getuid() == 0, "root")
     setup = machine.process._setup
@@ -303,7 +305,7 @@ def test_only_packets_from_our_interfaces_are_masqueraded() -> None:
     assert all(f"-m mark --mark {MARK}" in line for line in rules if "POSTROUTING" in line)
 
 
-def test_an_address_that_a_cloud_keeps_in_the_pool_is_given_to_nobody() -> None:
+def test_a_cloud_address_in_the_pool_is_not_assigned() -> None:
     metadata = "100.100.100.200/32"
     assert metadata in process_options().blocked_networks
     index = (int(ipaddress.IPv4Address("100.100.100.200")) - int(POOL.network_address)) // 4
@@ -312,7 +314,7 @@ def test_an_address_that_a_cloud_keeps_in_the_pool_is_given_to_nobody() -> None:
     assert pick_subnet("anybody", taken, veths._not_ours()) == index + 1
 
 
-def test_an_allowed_network_in_the_pool_is_given_to_nobody() -> None:
+def test_an_allowed_network_in_the_pool_is_not_assigned() -> None:
     """For example of a VPN: a route to a workspace would hide it."""
     first = (int(ipaddress.IPv4Address("100.99.0.0")) - int(POOL.network_address)) // 4
     taken = set(range(1 << 20)) - {first, first + 64}
@@ -339,7 +341,9 @@ def test_the_chain_for_forwarding_accepts_only_answers_and_allows_before_it_bloc
     ]
 
 
-async def test_looking_changes_nothing(make_machine: MakeMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_check_of_abilities_changes_nothing(
+    make_machine: MakeMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     forwarding = tmp_path / "ip_forward"
     forwarding.write_text("0")
     monkeypatch.setattr(network, "FORWARDING", forwarding)
@@ -348,7 +352,7 @@ async def test_looking_changes_nothing(make_machine: MakeMachine, tmp_path: Path
     assert forwarding.read_text() == "0"
 
 
-async def test_many_start_at_once_each_with_its_own_address(machine: Machine) -> None:
+async def test_concurrent_starts_get_different_addresses(machine: Machine) -> None:
     await machine.must("network")
     must_have(os.getuid() == 0, "root")
     homes = [await machine.home() for _ in range(4)]
@@ -360,7 +364,7 @@ async def test_many_start_at_once_each_with_its_own_address(machine: Machine) ->
 # ── limits ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_a_memory_hog_is_killed_and_nobody_else_hurt(machine: Machine) -> None:
+async def test_a_process_above_the_memory_limit_is_killed_and_no_other(machine: Machine) -> None:
     await machine.must("memory and processes")
     home, other = await machine.home(), await machine.up()
     container = replace(machine.serving(home), limits=Limits(memory_bytes=96 << 20, processes=64))
@@ -372,7 +376,7 @@ async def test_a_memory_hog_is_killed_and_nobody_else_hurt(machine: Machine) -> 
     assert (await machine.sh(other, "echo well")).stdout == b"well\n"
 
 
-async def test_a_program_that_takes_too_much_memory_has_ended(machine: Machine) -> None:
+async def test_a_program_above_the_memory_limit_is_reported_as_ended(machine: Machine) -> None:
     await machine.must("memory and processes")
     home = await machine.home()
     greedy = machine.running(home, (PYTHON, "-S", "-c", "x = b'x' * (400 << 20)"))
@@ -382,7 +386,7 @@ async def test_a_program_that_takes_too_much_memory_has_ended(machine: Machine) 
     assert seen.ended.exit_code == 137
 
 
-async def test_a_fork_bomb_is_bounded_and_ends_on_request(machine: Machine) -> None:
+async def test_a_fork_bomb_is_limited_and_can_be_stopped(machine: Machine) -> None:
     await machine.must("memory and processes")
     home, other = await machine.home(), await machine.up()
     bomb = "import os, time\nwhile True:\n    try: os.fork()\n    except OSError: time.sleep(0.01)\n"
@@ -403,6 +407,6 @@ async def test_a_fork_bomb_is_bounded_and_ends_on_request(machine: Machine) -> N
     assert len(setup.cgroups.names()) == 1
 
 
-def test_every_subnet_lies_in_the_pool_and_none_overlaps() -> None:
+def test_the_first_and_the_last_subnet_are_in_the_pool() -> None:
     assert str(subnet(0)) == "100.64.0.0/30"
     assert str(subnet((1 << 20) - 1)) == "100.127.255.252/30"

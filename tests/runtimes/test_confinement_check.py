@@ -32,7 +32,7 @@ def files(abilities: tuple[Ability, ...]) -> bool:
     return next(ability.confined for ability in abilities if ability.what == FILES)
 
 
-async def test_workspaces_run_as_was_told_before_the_start(make_machine: MakeMachine, refuses: Path) -> None:
+async def test_workspaces_run_with_the_confinement_reported_before_the_start(make_machine: MakeMachine, refuses: Path) -> None:
     machine = make_machine(process_options(grace_s=2.0, own_network=False))
     refuses.touch()
     told = await machine.process.abilities()
@@ -44,7 +44,7 @@ async def test_workspaces_run_as_was_told_before_the_start(make_machine: MakeMac
     assert files(await machine.process.abilities()) == files(told)
 
 
-async def test_the_next_life_examines_again(make_machine: MakeMachine, refuses: Path) -> None:
+async def test_the_next_start_checks_the_confinement_again(make_machine: MakeMachine, refuses: Path) -> None:
     machine = make_machine(process_options(grace_s=2.0, own_network=False))
     await machine.process.start()
     assert files(await machine.process.abilities())

@@ -82,7 +82,7 @@ def test_a_machine_that_refuses_weights_still_has_limits(tmp_path: Path) -> None
     assert groups.make("one", None, cpu_weight=50) == [tmp_path / "torpor-tag" / "one" / "cgroup.procs"]
 
 
-def test_the_controller_of_the_cpu_is_found_where_it_may_be_written(tmp_path: Path) -> None:
+def test_the_cpu_controller_is_found_if_it_is_mounted(tmp_path: Path) -> None:
     mounts = tmp_path / "mounts"
     names = {"memory": "memory", "pids": "pids", "cpu": "cpu,cpuacct"}
     for name in names:
@@ -136,7 +136,7 @@ async def test_a_workspace_has_the_weight_of_its_template(machine: Machine, weig
 
 
 @pytest.mark.anyio
-async def test_an_archive_weighs_a_tenth_and_a_restore_as_much_as_a_workspace(machine: Machine) -> None:
+async def test_an_archive_has_a_tenth_of_the_weight_of_a_restore(machine: Machine) -> None:
     await machine.must(CPU)
     _, per_weight = where_weights_are()
     packed = await machine.runtime.run_at_home(await machine.home(), telling(nice_of(ARCHIVE_WEIGHT)), FENCE, unheard)
@@ -148,7 +148,7 @@ async def test_an_archive_weighs_a_tenth_and_a_restore_as_much_as_a_workspace(ma
 
 
 @pytest.mark.anyio
-async def test_without_cgroups_workspaces_and_archives_are_nicer_than_torpor(make_machine: MakeMachine) -> None:
+async def test_without_cgroups_workspaces_and_archives_have_a_nice_value(make_machine: MakeMachine) -> None:
     machine = make_machine(WITHOUT_CGROUPS)
     await machine.process.start()
     for weight in (50, 100):

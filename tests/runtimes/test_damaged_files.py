@@ -77,7 +77,7 @@ async def spoiled(machine: Machine, name: str, content: str) -> Home:
 
 
 @pytest.mark.parametrize("name", FILES)
-async def test_garbage_stops_no_purge(machine: Machine, name: str) -> None:
+async def test_damaged_files_do_not_prevent_a_purge(machine: Machine, name: str) -> None:
     for content in CONTENTS:
         home = await spoiled(machine, name, content)
         assert await as_the_holder(machine, home, Remove()) == EffectDone(), content
@@ -85,7 +85,7 @@ async def test_garbage_stops_no_purge(machine: Machine, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["opened.json", "epoch.json"])
-async def test_garbage_beside_a_marked_home_stops_no_start(machine: Machine, name: str) -> None:
+async def test_damaged_files_beside_a_marked_home_do_not_prevent_a_start(machine: Machine, name: str) -> None:
     for content in CONTENTS:
         if (name, content) == ("opened.json", "a directory"):
             continue  # if the revision cannot be recorded, the start fails
@@ -100,7 +100,7 @@ async def test_garbage_beside_a_marked_home_stops_no_start(machine: Machine, nam
 
 
 @pytest.mark.parametrize("is_opened", [True, False], ids=["opened", "never opened"])
-async def test_a_home_that_lost_all_its_small_files_outlives_the_next_generations(machine: Machine, is_opened: bool) -> None:
+async def test_a_home_without_its_metadata_files_is_kept_beside_the_next_generations(machine: Machine, is_opened: bool) -> None:
     home = await machine.home()
     if is_opened:
         assert await as_the_holder(machine, home, Start(1, 4)) == EffectDone()
@@ -116,7 +116,7 @@ async def test_a_home_that_lost_all_its_small_files_outlives_the_next_generation
         assert (volume / "home" / "note").read_text() == "precious"
 
 
-async def test_a_volume_that_was_never_marked_is_discarded_whatever_was_written_to_it(machine: Machine) -> None:
+async def test_a_volume_that_was_never_marked_is_discarded_with_its_content(machine: Machine) -> None:
     home = await machine.home()
     half, empty = Home(home.workspace_id, 2), Home(home.workspace_id, 3)
     await machine.runtime.ensure_volume(half, FENCE)
@@ -127,7 +127,7 @@ async def test_a_volume_that_was_never_marked_is_discarded_whatever_was_written_
     assert {volume.generation for volume in seen} == {1, 4}
 
 
-async def test_an_opening_that_cannot_be_read_says_what_to_do(machine: Machine) -> None:
+async def test_an_unreadable_opened_file_is_reported_with_what_to_do(machine: Machine) -> None:
     home = await spoiled(machine, "opened.json", "torn")
     refused = await as_the_holder(machine, home, DropHome(1, archived_revision=4))
     assert isinstance(refused, EffectFailed)
@@ -135,7 +135,7 @@ async def test_an_opening_that_cannot_be_read_says_what_to_do(machine: Machine) 
     assert "start the workspace once, or purge it" in refused.message
 
 
-async def test_an_epoch_that_cannot_be_read_admits_only_who_can_take_the_row_again(machine: Machine) -> None:
+async def test_an_unreadable_epoch_admits_only_a_controller_that_can_take_the_row_again(machine: Machine) -> None:
     home = await spoiled(machine, "epoch.json", "a word for a number")
     runtime = machine.runtime
     refused: list[int] = []

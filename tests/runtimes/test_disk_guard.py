@@ -106,7 +106,7 @@ async def here(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
     await runtime.close()
 
 
-async def test_only_what_writes_is_paused_and_it_goes_on_when_there_is_space(here: Here) -> None:
+async def test_only_writers_are_paused_and_they_continue_when_there_is_space(here: Here) -> None:
     filler, calm = await here.started(fills=True), await here.started(fills=False)
     await here.guard.look()
     assert not await here.is_paused(filler), "there is space"
@@ -129,7 +129,7 @@ async def test_only_what_writes_is_paused_and_it_goes_on_when_there_is_space(her
     await until(writes_again)
 
 
-async def test_where_the_writer_cannot_be_told_all_are_paused(here: Here) -> None:
+async def test_without_a_known_writer_all_workspaces_are_paused(here: Here) -> None:
     homes = [await here.started(fills=False) for _ in range(2)]
     here.free_bytes = ALL_PAUSE
     await here.look_until_paused(*homes)
@@ -139,7 +139,7 @@ async def test_where_the_writer_cannot_be_told_all_are_paused(here: Here) -> Non
     assert [await here.is_paused(home) for home in homes] == [False, False]
 
 
-async def test_space_that_was_held_is_given_back_when_the_disk_is_full(here: Here) -> None:
+async def test_the_reserved_file_is_removed_when_the_disk_is_full(here: Here) -> None:
     ballast = here.runtime.paths.ballast
     await here.guard.look()
     held = await asyncio.to_thread(ballast.stat)
@@ -167,7 +167,7 @@ async def test_a_paused_workspace_counts_as_busy(here: Here) -> None:
     assert busy_with(history, work, 0.0, foreground_ttl_s=1) == "its processes wait for disk space"
 
 
-async def test_a_paused_workspace_ends_in_good_order(here: Here) -> None:
+async def test_a_paused_workspace_can_be_stopped_with_time_to_save(here: Here) -> None:
     """Its program has time to save: it is resumed before it is asked to end."""
     home = await here.started(fills=False)
     saving = "trap '' HUP; trap 'echo saved > saved; exit' TERM; touch waits; while :; do sleep 0.05; done"
@@ -179,7 +179,7 @@ async def test_a_paused_workspace_ends_in_good_order(here: Here) -> None:
     assert (await here.runtime.observe()).of(home.workspace_id).container is None
 
 
-async def test_what_somebody_else_stopped_stays_stopped(here: Here) -> None:
+async def test_a_process_stopped_by_the_user_stays_stopped(here: Here) -> None:
     home = await here.started(fills=False)
     pid_inside = await here.shell(home, "setsid sleep 60 >/dev/null 2>&1 & sleep 0.2; kill -STOP $!; echo $!")
     here.free_bytes = ALL_PAUSE
@@ -205,7 +205,7 @@ while True:
 """
 
 
-async def test_what_is_continued_from_inside_is_paused_again(here: Here) -> None:
+async def test_a_writer_continued_from_inside_is_paused_again(here: Here) -> None:
     """Like `fg` in a shell."""
     home = await here.started(fills=False)
     begin = f"setsid python3 -S -c '{WRITER}' >/dev/null 2>&1 & until [ -s pid ] && [ -s count ]; do sleep 0.02; done"

@@ -74,7 +74,7 @@ GOES = """-P FORWARD DROP
         ("-P FORWARD DROP\n-A FORWARD -j A\n-A A -j B\n-A B -j A\n", BY_POLICY),
     ],
 )
-def test_the_rules_are_read_as_a_packet_meets_them(listing: str, expected: DroppedPacket | None) -> None:
+def test_rules_are_evaluated_in_the_order_of_a_packet(listing: str, expected: DroppedPacket | None) -> None:
     assert find_drop(listing, PACKET) == expected
 
 
@@ -90,6 +90,6 @@ eth1 0000A8C0 00000000 0001 0 0 0 0000FFFF 0 0 0
     ("before", "first"),
     [("", True), ("-A FORWARD -i torp99999+ -j TORPOR-99999-FWD\n", True), ("-A FORWARD -j DOCKER-USER\n", False)],
 )
-def test_only_the_jumps_of_other_torpors_may_come_before_ours(before: str, *, first: bool) -> None:
+def test_only_jumps_of_other_torpor_installations_may_precede_ours(before: str, *, first: bool) -> None:
     listing = f"-P FORWARD DROP\n{before}-A FORWARD -i torp12abc+ -j TORPOR-12ABC-FWD\n-A FORWARD -j ACCEPT\n"
     assert rules_come_first(listing, "TORPOR-12ABC") is first

@@ -26,7 +26,7 @@ def make(home: Path) -> None:
         file.truncate(1 << 34)
 
 
-async def test_holes_take_nothing_and_hard_links_count_once(tmp_path: Path) -> None:
+async def test_holes_do_not_count_and_hard_links_count_once(tmp_path: Path) -> None:
     home = tmp_path / "a home"
     await asyncio.to_thread(make, home)
     found = await measure(home)
@@ -34,11 +34,11 @@ async def test_holes_take_nothing_and_hard_links_count_once(tmp_path: Path) -> N
     assert 2 * MIB <= found < 3 * MIB
 
 
-async def test_where_there_is_no_home_there_is_no_size(tmp_path: Path) -> None:
+async def test_a_missing_home_has_no_size(tmp_path: Path) -> None:
     assert await measure(tmp_path / "nothing") is None
 
 
-async def test_homes_may_be_on_a_disk_of_their_own(tmp_path: Path) -> None:
+async def test_homes_may_be_on_a_separate_disk(tmp_path: Path) -> None:
     """With a link, as docs/how-to/disk.md describes."""
     with small_disk(tmp_path / "disk", "16m") as disk:
         data = tmp_path / "data"

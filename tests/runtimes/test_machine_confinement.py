@@ -32,7 +32,7 @@ def seen(*, files: bool, network: bool) -> tuple[Ability, ...]:
     ("files", "network", "lacking"),
     [(True, True, []), (True, False, [NETWORK]), (False, True, [FILES]), (False, False, [FILES, NETWORK])],
 )
-def test_only_files_processes_and_network_stand_between_users(*, files: bool, network: bool, lacking: list[str]) -> None:
+def test_only_files_processes_and_network_count_as_protections(*, files: bool, network: bool, lacking: list[str]) -> None:
     abilities = seen(files=files, network=network)
     assert [ability.what for ability in missing_protections(abilities, is_root=False)] == lacking
     assert ports_are_open(abilities) is not network
@@ -44,7 +44,7 @@ def test_workspaces_that_run_as_root_count_as_unconfined() -> None:
 
 
 @pytest.mark.anyio
-async def test_where_the_kernel_refuses_bubblewrap_no_package_helps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_if_the_kernel_refuses_bubblewrap_no_package_is_advised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", without_confinement(tmp_path)["PATH"])
     _, abilities = await examine(process_options(cgroups=False), runtime_paths(tmp_path / "data"))
     found = {ability.what: ability for ability in abilities}
@@ -55,7 +55,7 @@ async def test_where_the_kernel_refuses_bubblewrap_no_package_helps(tmp_path: Pa
 
 
 @pytest.mark.anyio
-async def test_a_refusal_of_several_lines_is_told_in_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_refusal_of_several_lines_is_shown_in_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", without_confinement(tmp_path)["PATH"])
     bubblewrap = tmp_path / "tools" / "bwrap"
     bubblewrap.write_text("#!/bin/sh\nprintf 'first reason\\n\\n  second reason\\n' >&2; exit 1\n")

@@ -44,7 +44,7 @@ def test_pips_files_name_hosts(tmp_path: Path) -> None:
 
 
 @pytest.mark.anyio
-async def test_an_index_in_a_blocked_network_is_told_with_its_address_and_the_setting(
+async def test_an_index_in_a_blocked_network_is_reported_with_address_and_setting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = {"10.1.2.3": "10.1.2.3", "198.51.100.7": "198.51.100.7", "proxy.example.com": "fd12::9"}
@@ -61,7 +61,7 @@ async def test_an_index_in_a_blocked_network_is_told_with_its_address_and_the_se
 
 
 @pytest.mark.anyio
-async def test_a_host_without_an_address_is_not_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_host_without_an_address_is_not_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = own_getent(tmp_path, monkeypatch, {})
     assert await unreachable_indexes({"missing.example.com": "PIP_INDEX_URL"}, blocked=("0.0.0.0/0", "::/0"), allowed=()) == []
     assert asked() == ["missing.example.com"]

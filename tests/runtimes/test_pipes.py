@@ -94,7 +94,7 @@ def test_no_descriptor_is_left_open(loop: str, use: Callable[[], Coroutine[Any, 
         assert runner.run(times(5)) == before
 
 
-def test_pipes_come_to_the_loop_in_one_place() -> None:
+def test_only_one_module_connects_pipes_to_the_loop() -> None:
     """Except code that runs inside a workspace: it uses asyncio's own loop and does not import the product."""
     found = {
         str(path.relative_to(SOURCE))

@@ -68,7 +68,7 @@ async def test_cpu_time_is_seen_also_of_a_command_that_has_ended(make_machine: M
     assert (await work()).cpu_s >= before + 0.4
 
 
-async def test_what_does_not_run_does_no_work(make_machine: MakeMachine, options: ProcessOptions) -> None:
+async def test_a_stopped_workspace_has_no_work(make_machine: MakeMachine, options: ProcessOptions) -> None:
     machine, home, _ = await working(make_machine, options)
     await machine.process.stop_all()
     assert home.workspace_id not in await machine.process.work()

@@ -63,7 +63,9 @@ async def begins_to_beat(file: Path) -> None:
 
 
 @BOTH
-async def test_who_forks_away_is_stopped_too(make_machine: MakeMachine, options: ProcessOptions) -> None:
+async def test_a_double_forked_process_is_stopped_with_the_container(
+    make_machine: MakeMachine, options: ProcessOptions
+) -> None:
     machine = make_machine(options)
     await machine.process.start()
     home = await machine.home()
@@ -76,7 +78,7 @@ async def test_who_forks_away_is_stopped_too(make_machine: MakeMachine, options:
 
 
 @BOTH
-async def test_who_forked_away_ends_with_the_program(make_machine: MakeMachine, options: ProcessOptions) -> None:
+async def test_a_double_forked_process_ends_with_the_program(make_machine: MakeMachine, options: ProcessOptions) -> None:
     machine = make_machine(options)
     await machine.process.start()
     home = await machine.home()
@@ -90,7 +92,9 @@ async def test_who_forked_away_ends_with_the_program(make_machine: MakeMachine, 
 
 
 @BOTH
-async def test_who_ignores_the_request_is_killed_after_its_grace(make_machine: MakeMachine, options: ProcessOptions) -> None:
+async def test_a_program_that_ignores_sigterm_is_killed_after_the_grace_period(
+    make_machine: MakeMachine, options: ProcessOptions
+) -> None:
     machine = make_machine(options)
     await machine.process.start()
     home = await machine.home()
@@ -102,7 +106,7 @@ async def test_who_ignores_the_request_is_killed_after_its_grace(make_machine: M
     assert 0.9 <= time.monotonic() - begun < 5
 
 
-async def test_a_frozen_container_holds_up_neither_the_look_nor_its_end(make_machine: MakeMachine) -> None:
+async def test_a_frozen_container_delays_neither_observation_nor_stop(make_machine: MakeMachine) -> None:
     machine = make_machine(process_options(grace_s=0.5, probe_s=0.5))
     await machine.process.start()
     home, other = await machine.up(), await machine.up()
@@ -124,7 +128,7 @@ async def test_a_frozen_container_holds_up_neither_the_look_nor_its_end(make_mac
     assert await container_of(machine, home) is None
 
 
-async def test_a_cancelled_start_leaves_nothing(machine: Machine) -> None:
+async def test_a_cancelled_start_leaves_no_container(machine: Machine) -> None:
     home = await machine.home()
     for delay in (0.0, 0.005, 0.02, 0.04, 0.08):
         start = asyncio.ensure_future(machine.runtime.ensure_running(machine.serving(home), FENCE, unheard))
@@ -149,7 +153,7 @@ async def test_a_killed_agent_is_an_ended_container(machine: Machine) -> None:
     await until_ready(machine, home)
 
 
-async def test_a_cancelled_job_may_tidy_up_and_is_then_killed(machine: Machine) -> None:
+async def test_a_cancelled_job_has_time_to_clean_up_and_is_then_killed(machine: Machine) -> None:
     home = await machine.home()
     inner = machine.process.paths.volume(home) / "home"
     polite = "import signal, time\ndef end(*_): open(home + '/aborted', 'w').close(); os._exit(0)\n"
@@ -169,7 +173,7 @@ async def test_a_cancelled_job_may_tidy_up_and_is_then_killed(machine: Machine) 
     assert (inner / "aborted").exists()
 
 
-async def test_what_does_not_end_is_still_there_and_nobody_waits_for_ever(
+async def test_a_container_that_does_not_end_stays_observed_and_the_stop_times_out(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = await machine.up()
@@ -211,7 +215,7 @@ asyncio.run(live())
 
 
 @BOTH
-async def test_after_kill_9_everything_is_swept_and_nothing_doubled(
+async def test_after_kill_9_the_next_start_ends_all_old_processes(
     make_machine: MakeMachine, data_dir: Path, options: ProcessOptions
 ) -> None:
     home = Home(str(uuid.uuid4()), 1)
@@ -248,14 +252,14 @@ async def test_after_kill_9_everything_is_swept_and_nothing_doubled(
     await until_ready(machine, home)
 
 
-async def test_two_do_not_share_a_data_directory(machine: Machine, make_machine: MakeMachine) -> None:
+async def test_a_second_runtime_in_the_same_data_directory_is_refused(machine: Machine, make_machine: MakeMachine) -> None:
     home = await machine.up()
     with pytest.raises(Hopeless):
         await make_machine().process.start()
     assert (await machine.sh(home, "echo well")).stdout == b"well\n"
 
 
-async def test_a_stranger_with_a_recorded_number_is_left_alone(tmp_path: Path) -> None:
+async def test_a_foreign_process_with_a_recorded_pid_is_not_killed(tmp_path: Path) -> None:
     stranger = subprocess.Popen(["sleep", "60"])
     try:
         known = processes.identify(stranger.pid)
@@ -274,7 +278,7 @@ async def test_a_stranger_with_a_recorded_number_is_left_alone(tmp_path: Path) -
         stranger.wait()
 
 
-async def test_closing_leaves_nothing_in_the_machine(make_machine: MakeMachine) -> None:
+async def test_closing_removes_interfaces_rules_and_run_files(make_machine: MakeMachine) -> None:
     machine = make_machine()
     await machine.process.start()
     tag = machine.process.paths.tag
@@ -291,6 +295,6 @@ async def test_closing_leaves_nothing_in_the_machine(make_machine: MakeMachine) 
         assert not (root / f"torpor-{tag}").exists()
 
 
-def test_marker_words_agree() -> None:
+def test_marker_of_has_the_workspace_and_the_generation() -> None:
     home = Home("a", 1)
     assert (marker_of(home).workspace_id, marker_of(home).generation) == ("a", 1)

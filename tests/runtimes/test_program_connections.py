@@ -38,7 +38,7 @@ while True:
 """
 
 
-async def test_an_agent_that_talks_nonsense_is_an_error_of_ours(tmp_path: Path) -> None:
+async def test_an_invalid_reply_of_the_agent_is_an_internal_error(tmp_path: Path) -> None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await read_frame(reader)
         writer.write(frame(EXIT, b"well"))
@@ -51,7 +51,7 @@ async def test_an_agent_that_talks_nonsense_is_an_error_of_ours(tmp_path: Path) 
     assert failure.value.code is Code.INTERNAL
 
 
-async def test_an_agent_that_talks_nonsense_has_no_shell(tmp_path: Path) -> None:
+async def test_an_invalid_reply_of_the_agent_ends_the_shell(tmp_path: Path) -> None:
     said: list[bytes] = [frame(EXIT, b"well"), frame(TAKEN, b"all"), b"O\xff\xff\xff\xff", b"O\0", b""]
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -75,7 +75,7 @@ async def test_an_agent_that_talks_nonsense_has_no_shell(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("own_network", [True, False], ids=["own network", "shared network"])
-async def test_a_port_is_named_by_a_line_however_it_comes(make_machine: MakeMachine, own_network: bool) -> None:
+async def test_the_line_with_the_port_may_arrive_in_pieces(make_machine: MakeMachine, own_network: bool) -> None:
     machine = make_machine(process_options(grace_s=2.0, own_network=own_network))
     await machine.process.start()
     port = free_port()
@@ -106,7 +106,7 @@ async def test_a_port_is_named_by_a_line_however_it_comes(make_machine: MakeMach
         assert await said(nonsense, b"ping") == b"", nonsense
 
 
-async def test_on_a_shared_network_a_port_of_the_machine_is_not_reached(make_machine: MakeMachine) -> None:
+async def test_on_a_shared_network_ports_of_the_machine_are_not_reached(make_machine: MakeMachine) -> None:
     machine = make_machine(process_options(grace_s=2.0, own_network=False))
     await machine.process.start()
     home = await machine.up()
@@ -120,7 +120,7 @@ async def test_on_a_shared_network_a_port_of_the_machine_is_not_reached(make_mac
         assert await machine.ask(home.workspace_id, b"ping", port) == b""
 
 
-async def test_a_half_close_passes_and_nothing_is_lost(machine: Machine) -> None:
+async def test_a_half_close_is_forwarded_and_no_data_is_lost(machine: Machine) -> None:
     home = await machine.home()
     await machine.up(machine.running(home, (PYTHON, "-S", "-c", DIGEST)))
     await until_ready(machine, home)
@@ -140,7 +140,7 @@ async def test_a_half_close_passes_and_nothing_is_lost(machine: Machine) -> None
         assert list(await asyncio.gather(ask(much), ask(much))) == [said + b"." * 1000000] * 2
 
 
-async def test_a_program_that_does_not_listen_hangs_up_at_once(machine: Machine) -> None:
+async def test_a_program_without_a_listener_closes_the_connection_at_once(machine: Machine) -> None:
     home = await machine.home()
     await machine.up(machine.silent(home))
     await machine.sh(home, "true")
@@ -148,7 +148,7 @@ async def test_a_program_that_does_not_listen_hangs_up_at_once(machine: Machine)
         assert await machine.ask(home.workspace_id, b"ping") == b""
 
 
-async def test_a_very_long_data_directory_is_no_trouble(make_machine: MakeMachine, data_dir: Path) -> None:
+async def test_a_very_long_data_directory_works(make_machine: MakeMachine, data_dir: Path) -> None:
     machine = make_machine(data=data_dir / ("long" * 50) / ("longer" * 30))
     await machine.process.start()
     home = await machine.up()
@@ -167,7 +167,7 @@ async def test_the_log_on_disk_is_bounded(machine: Machine) -> None:
     assert [line.split()[1] for line in last] == [b"199997", b"199998", b"199999"]
 
 
-async def test_words_of_a_command_are_replaced_inside(machine: Machine) -> None:
+async def test_placeholders_of_a_command_are_replaced(machine: Machine) -> None:
     home = await machine.home()
     script = "test -d {inside} && test -d {site} && test {port} = $PORT && test {home} = $HOME && echo {other} $WHERE"
     container = machine.running(home, ("sh", "-c", script), WHERE="{site}")
@@ -178,7 +178,7 @@ async def test_words_of_a_command_are_replaced_inside(machine: Machine) -> None:
     assert seen.ended.last_lines.startswith("{other} /")
 
 
-def test_only_known_words_are_replaced() -> None:
+def test_only_known_placeholders_are_replaced() -> None:
     known = Placeholders("/py", "/in", "/site", "/prog", 7, "/run/socket", "/h")
     assert known.fill("{python}{inside}{site}{programs}{port}{home}") == "/py/in/site/prog7/h"
     assert known.fill("{} {x} {{port}} ${HOME}") == "{} {x} {7} ${HOME}"
@@ -187,7 +187,7 @@ def test_only_known_words_are_replaced() -> None:
 # ── addresses ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_subnet_is_the_same_for_the_same_and_free() -> None:
+def test_the_same_seed_gives_the_same_free_subnet() -> None:
     first = pick_subnet("a", [], [])
     assert pick_subnet("a", [], []) == first
     assert pick_subnet("a", [first], []) == (first + 1) % SUBNETS
@@ -206,7 +206,7 @@ class Counted(list[ipaddress.IPv4Network]):
         return super().__iter__()
 
 
-def test_a_subnet_is_found_in_a_few_steps_beside_a_network_that_has_most_of_the_pool() -> None:
+def test_a_subnet_is_found_in_few_steps_in_an_almost_full_pool() -> None:
     """For example of a VPN: the search blocks the event loop."""
     routed = Counted(ipaddress.IPv4Network(one) for one in ("100.64.0.0/11", "100.96.0.0/12", "100.127.255.252/30"))
     found = {pick_subnet(f"seed {number}", [], routed) for number in range(50)}
@@ -227,7 +227,7 @@ def test_routes_are_read_as_the_kernel_writes_them() -> None:
     assert routed_networks(table) == [ipaddress.IPv4Network("192.0.2.0/24")]
 
 
-def test_nameservers_on_loopback_are_of_no_use(tmp_path: Path) -> None:
+def test_nameservers_on_loopback_are_ignored(tmp_path: Path) -> None:
     stub, real = tmp_path / "stub", tmp_path / "real"
     stub.write_text("# made by\nnameserver 127.0.0.53\nnameserver ::1\nsearch home\n")
     real.write_text("nameserver 192.0.2.7\nnameserver nonsense\nnameserver\n")
@@ -235,7 +235,7 @@ def test_nameservers_on_loopback_are_of_no_use(tmp_path: Path) -> None:
     assert usable_nameservers([stub]) == ()
 
 
-async def test_abilities_can_be_asked_without_starting(make_machine: MakeMachine) -> None:
+async def test_abilities_can_be_read_without_a_start(make_machine: MakeMachine) -> None:
     machine = make_machine()
     found = await machine.process.abilities()
     assert [ability.what for ability in found] == [
@@ -250,7 +250,7 @@ async def test_abilities_can_be_asked_without_starting(make_machine: MakeMachine
     assert Home("a", 1)
 
 
-async def test_whoever_waits_for_a_program_is_told_as_soon_as_it_answers(machine: Machine) -> None:
+async def test_a_change_is_reported_as_soon_as_a_program_answers(machine: Machine) -> None:
     told: asyncio.Queue[str] = asyncio.Queue()
     machine.process._on_change = told.put_nowait
     home = await machine.home()

@@ -61,7 +61,7 @@ async def test_the_terminal_listens_on_no_port(make_machine: MakeMachine, option
     assert (await machine.ask(home.workspace_id, request)).startswith(b"HTTP/1.1 200 ")
 
 
-async def test_a_listener_on_a_port_would_be_found(make_machine: MakeMachine, options: ProcessOptions) -> None:
+async def test_a_listener_on_a_port_would_be_detected(make_machine: MakeMachine, options: ProcessOptions) -> None:
     machine = await started(make_machine, options)
     home = await machine.up()
     assert len(tcp_listeners(machine.process.paths, home.workspace_id)) == 1
@@ -85,7 +85,7 @@ async def test_no_other_user_can_connect_to_the_terminals_socket(make_machine: M
     assert done.stdout == "refused\n"
 
 
-async def test_the_socket_goes_with_its_container(make_machine: MakeMachine, options: ProcessOptions) -> None:
+async def test_the_socket_is_removed_with_its_container(make_machine: MakeMachine, options: ProcessOptions) -> None:
     machine, home = await with_a_terminal(make_machine, options)
     folder = machine.process.paths.program(home.workspace_id)
     await machine.runtime.ensure_no_container(home.workspace_id, FENCE)

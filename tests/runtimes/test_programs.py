@@ -53,7 +53,7 @@ SLOW = pytest.mark.skipif(os.environ.get("TORPOR_SLOW_TESTS") != "1", reason="sl
 
 
 @pytest.mark.parametrize("tool", ["uv", pytest.param("pip", marks=SLOW)])
-async def test_a_script_runs_inside_wherever_it_was_made(
+async def test_an_installed_script_runs_in_every_workspace(
     machine: Machine, tmp_path: Path, tool: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if tool == "pip":
@@ -84,7 +84,7 @@ async def test_a_script_runs_inside_wherever_it_was_made(
     assert asyncio.get_running_loop().time() - begun < 2
 
 
-async def test_what_is_closed_to_workspaces_is_open_to_the_installer(
+async def test_the_installer_can_use_networks_blocked_for_workspaces(
     make_machine: MakeMachine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An index in a private network works for templates: Torpor itself downloads their packages."""
@@ -105,7 +105,7 @@ async def test_what_is_closed_to_workspaces_is_open_to_the_installer(
     assert seen.ended.exit_code == 0, seen.ended
 
 
-async def test_what_cannot_be_installed_says_why_and_leaves_nothing(machine: Machine, tmp_path: Path) -> None:
+async def test_a_failed_installation_gives_the_reason_and_leaves_no_files(machine: Machine, tmp_path: Path) -> None:
     home = await machine.home()
     missing = str(tmp_path / "missing-1.0-py3-none-any.whl")
     with pytest.raises(Failed) as failure:
@@ -116,9 +116,7 @@ async def test_what_cannot_be_installed_says_why_and_leaves_nothing(machine: Mac
     assert (await machine.runtime.observe()).of(home.workspace_id).container is None
 
 
-async def test_an_installer_that_does_nothing_is_ended(
-    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_installer_without_output_is_ended(machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stuck = tmp_path / "uv"
     stuck.write_text(f"#!/bin/sh\numask > {tmp_path}/umask\necho begun\nsleep 60\n")
     stuck.chmod(0o755)
@@ -139,7 +137,7 @@ SHELL_HEAD = "#!/bin/sh\n'''exec' {quoted} \"$0\" \"$@\"\n' '''\n"
 
 
 @pytest.mark.parametrize("head", ["#!{python}\n", SHELL_HEAD.format(quoted="{python}"), SHELL_HEAD.format(quoted="'{python}'")])
-def test_a_script_finds_its_interpreter_wherever_it_is_mounted(tmp_path: Path, head: str) -> None:
+def test_a_script_finds_its_interpreter_in_any_folder(tmp_path: Path, head: str) -> None:
     made, mounted = tmp_path / "made", tmp_path / "mounted"
     (made / "bin").mkdir(parents=True)
     (made / "bin" / "python").symlink_to(sys.executable)

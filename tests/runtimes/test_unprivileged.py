@@ -120,7 +120,7 @@ def live(place: Path, before: str, *tools: str) -> dict[str, object]:
     return said
 
 
-def test_confined_by_user_namespaces_and_pasta(place: Path) -> None:
+def test_a_workspace_is_confined_by_user_namespaces_and_pasta(place: Path) -> None:
     said = live(place, "mount -t tmpfs tmpfs /dev/net && mknod -m 666 /dev/net/tun c 10 200", "bwrap", "pasta")
     abilities = said["abilities"]
     assert isinstance(abilities, dict)
@@ -135,7 +135,7 @@ def test_confined_by_user_namespaces_and_pasta(place: Path) -> None:
     assert said["left"] == []
 
 
-def test_without_a_network_of_its_own_it_gets_a_free_port(place: Path) -> None:
+def test_without_its_own_network_a_workspace_gets_a_free_port(place: Path) -> None:
     said = live(place, "mount -t tmpfs tmpfs /dev/net", "bwrap")
     abilities = said["abilities"]
     assert isinstance(abilities, dict)
@@ -156,7 +156,7 @@ USELESS = {
 
 
 @pytest.mark.parametrize("why", USELESS)
-def test_without_bubblewrap_it_lives_as_torpors_user_in_a_private_folder(place: Path, why: str) -> None:
+def test_without_bubblewrap_a_workspace_runs_as_the_user_of_torpor_in_a_private_folder(place: Path, why: str) -> None:
     place.chmod(0o700)
     empty, failing = place / "empty", place / "failing"
     empty.touch(0o644)

@@ -76,9 +76,7 @@ def folder() -> Iterator[Path]:
     ("modes", "closed"),
     [((0o755, 0o711), None), ((0o755, 0o700), "one/two"), ((0o700, 0o755), "one"), ((0o710, 0o700), "one")],
 )
-def test_the_topmost_folder_that_others_may_not_enter_is_closed(
-    folder: Path, modes: tuple[int, int], closed: str | None
-) -> None:
+def test_the_topmost_folder_that_others_cannot_enter_is_named(folder: Path, modes: tuple[int, int], closed: str | None) -> None:
     folder.chmod(0o755)
     (folder / "one" / "two" / "home").mkdir(mode=0o700, parents=True)
     for name, mode in zip(("one", "one/two"), modes, strict=True):
@@ -86,7 +84,7 @@ def test_the_topmost_folder_that_others_may_not_enter_is_closed(
     assert closed_above(str(folder / "one" / "two" / "home")) == (closed and str(folder / closed))
 
 
-def test_a_trial_leaves_nothing_behind(folder: Path) -> None:
+def test_a_trial_leaves_no_files(folder: Path) -> None:
     must_have(os.getuid() == 0, "root, to become another user")
     asyncio.run(user_access.refusal(runtime_paths(folder / "data")))
     assert list(folder.iterdir()) == []

@@ -33,7 +33,7 @@ pytestmark = pytest.mark.anyio
     ["", "{", "[]", '{"workspace_id": "other", "generation": 1, "manifest_root": ""}'],
     ids=["empty", "torn", "odd", "foreign"],
 )
-async def test_a_marker_that_is_not_this_volumes_makes_nothing_ready(machine: Machine, content: str) -> None:
+async def test_a_foreign_or_invalid_marker_does_not_make_a_volume_ready(machine: Machine, content: str) -> None:
     home = await machine.home()
     (machine.process.paths.volume(home) / "marker.json").write_text(content)
     expected = ObservedVolume(1, None, is_illegible=True, has_home="other" not in content)
@@ -58,7 +58,7 @@ def the_one_volume(tmp_path: Path) -> tuple[Volumes, Home]:
     return volumes, home
 
 
-def test_a_home_that_is_put_back_beside_a_bad_marker_is_seen_to_be_there_again(tmp_path: Path) -> None:
+def test_a_home_that_is_put_back_beside_a_bad_marker_is_observed_again(tmp_path: Path) -> None:
     volumes, home = the_one_volume(tmp_path)
     (runtime_paths(tmp_path).volume(home) / "marker.json").write_text("{")
     there = volumes.seen(home)
@@ -69,7 +69,7 @@ def test_a_home_that_is_put_back_beside_a_bad_marker_is_seen_to_be_there_again(t
     assert volumes.seen(home) == there
 
 
-def test_it_is_told_when_a_home_without_its_marker_is_empty(tmp_path: Path) -> None:
+def test_an_empty_home_without_a_marker_is_reported_as_empty(tmp_path: Path) -> None:
     volumes, home = the_one_volume(tmp_path)
     (runtime_paths(tmp_path).volume(home) / "marker.json").unlink()
     assert volumes.seen(home).fault.endswith("marker.json, and the home's folder is empty")
@@ -91,7 +91,7 @@ def failing(name: str, below: Path, number: int, monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOMEM], ids=errno.errorcode.get)
 @pytest.mark.parametrize("call", ["open", "listdir", "stat"])
-def test_what_this_process_lacks_is_no_fault_of_a_volume(
+def test_an_error_of_this_process_is_unavailable_and_no_fault_of_the_volume(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, number: int
 ) -> None:
     volumes, home = the_one_volume(tmp_path)
@@ -112,7 +112,7 @@ def test_what_this_process_lacks_is_no_fault_of_a_volume(
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EIO], ids=errno.errorcode.get)
 @pytest.mark.parametrize("calls", [("open", "listdir", "stat"), ("stat",)], ids=["the volume", "its home"])
-def test_a_folder_that_cannot_be_looked_at_is_not_missing(
+def test_an_unreadable_folder_does_not_count_as_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calls: tuple[str, ...], number: int
 ) -> None:
     volumes, home = the_one_volume(tmp_path)
@@ -129,7 +129,7 @@ def test_a_folder_that_cannot_be_looked_at_is_not_missing(
     assert volumes.seen(home) == ObservedVolume(1, marker_of(home))
 
 
-def test_a_half_deleted_volume_is_never_seen(tmp_path: Path) -> None:
+def test_a_partly_deleted_volume_is_never_observed(tmp_path: Path) -> None:
     volumes = Volumes(runtime_paths(tmp_path))
     volumes.open_root()
     home = a_home()
@@ -144,7 +144,7 @@ def test_a_half_deleted_volume_is_never_seen(tmp_path: Path) -> None:
     assert not trashed.exists()
 
 
-async def test_the_trash_is_swept_at_the_start(make_machine: MakeMachine) -> None:
+async def test_the_trash_is_emptied_at_the_start(make_machine: MakeMachine) -> None:
     machine = make_machine()
     await machine.process.start()
     home = await machine.home()
@@ -159,7 +159,7 @@ async def test_the_trash_is_swept_at_the_start(make_machine: MakeMachine) -> Non
 
 @pytest.mark.parametrize("interruption", ["an error", "a cancellation"])
 @pytest.mark.parametrize("is_marked", [True, False], ids=["whole", "half-made"])
-async def test_a_grave_is_burned_though_throwing_away_was_interrupted(
+async def test_a_volume_in_the_trash_is_removed_after_an_interrupted_deletion(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, is_marked: bool, interruption: str
 ) -> None:
     home = await machine.home() if is_marked else a_home()
@@ -216,7 +216,9 @@ def nest(top: Path, depth: int) -> None:
     os.close(here)
 
 
-def test_a_grave_is_never_too_deep_and_none_stops_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deep_trees_in_the_trash_are_removed_and_one_failure_does_not_stop_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     volumes = Volumes(runtime_paths(tmp_path))
     volumes.open_root()
     trash = runtime_paths(tmp_path).trash
@@ -236,7 +238,7 @@ def test_a_grave_is_never_too_deep_and_none_stops_the_others(tmp_path: Path, mon
     assert [path.name for path in trash.iterdir()] == ["bad"]
 
 
-def test_a_tree_is_given_away_whole_and_its_top_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_owner_of_a_tree_is_changed_completely_and_its_top_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     must_have(os.getuid() == 0, "root, to have several users")
     top = tmp_path / "home"
     nest(top, 3000)
@@ -266,7 +268,7 @@ def test_a_tree_is_given_away_whole_and_its_top_last(tmp_path: Path, monkeypatch
 
 
 @pytest.mark.anyio
-async def test_a_cancelled_start_does_not_wait_until_a_large_home_has_changed_hands(
+async def test_a_cancelled_start_does_not_wait_for_the_chown_of_a_large_home(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After the deadline of `loops.stop` the process and all workspaces would end."""
@@ -298,7 +300,7 @@ async def test_a_cancelled_start_does_not_wait_until_a_large_home_has_changed_ha
     assert {path.stat().st_uid for path in inner.iterdir()} == {inner.stat().st_uid}
 
 
-def test_a_full_disk_can_still_be_cleared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_volume_can_be_moved_to_the_trash_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     volumes = Volumes(runtime_paths(tmp_path))
     volumes.open_root()
     homes = [a_home(), a_home()]
@@ -321,7 +323,7 @@ def test_a_full_disk_can_still_be_cleared(tmp_path: Path, monkeypatch: pytest.Mo
     assert failure.value.code is Code.DISK_FULL
 
 
-async def test_nothing_is_remembered_of_whom_nothing_is_left(machine: Machine) -> None:
+async def test_the_epoch_of_a_workspace_without_volumes_is_forgotten(machine: Machine) -> None:
     home = await machine.up()
     await machine.runtime.ensure_no_container(home.workspace_id, Fence("op", 9))
     assert machine.process._volumes._epochs == {home.workspace_id: 9}  # its volume exists
@@ -332,7 +334,7 @@ async def test_nothing_is_remembered_of_whom_nothing_is_left(machine: Machine) -
 
 
 @pytest.mark.parametrize("fate", ["gone", "empty", "other", "unmounted"])
-async def test_a_root_that_is_not_ours_says_nothing(machine: Machine, fate: str) -> None:
+async def test_a_missing_or_foreign_volume_root_is_unavailable(machine: Machine, fate: str) -> None:
     home = await machine.home()
     where = machine.process.paths
     aside = machine.data / "aside"
@@ -353,7 +355,7 @@ async def test_a_root_that_is_not_ours_says_nothing(machine: Machine, fate: str)
         await machine.runtime.ensure_no_volume(home, FENCE, archived_revision=None)
 
 
-async def test_a_root_that_is_missing_at_the_start_is_not_made_anew(make_machine: MakeMachine) -> None:
+async def test_a_volume_root_that_is_missing_at_the_start_is_not_created_again(make_machine: MakeMachine) -> None:
     machine = make_machine()
     await machine.process.start()
     home = await machine.home()
@@ -367,7 +369,7 @@ async def test_a_root_that_is_missing_at_the_start_is_not_made_anew(make_machine
     assert (await machine.runtime.observe()).of(home.workspace_id).volumes == {ObservedVolume(1, marker_of(home))}
 
 
-async def test_what_was_opened_and_who_was_there_outlives_a_restart(make_machine: MakeMachine) -> None:
+async def test_opened_revision_and_epoch_survive_a_restart(make_machine: MakeMachine) -> None:
     machine = make_machine()
     await machine.process.start()
     home = await machine.home()
@@ -385,7 +387,7 @@ async def test_what_was_opened_and_who_was_there_outlives_a_restart(make_machine
     assert (await again.runtime.observe()).of(home.workspace_id) == NOTHING_SEEN
 
 
-async def test_an_opening_that_cannot_be_understood_forbids_deletion(machine: Machine) -> None:
+async def test_an_unreadable_opened_file_prevents_deletion(machine: Machine) -> None:
     home = await machine.home()
     (machine.process.paths.volume(home) / "opened.json").write_text("{")
     with pytest.raises(Failed) as refusal:
@@ -393,7 +395,7 @@ async def test_an_opening_that_cannot_be_understood_forbids_deletion(machine: Ma
     assert refusal.value.code is Code.VOLUME_REOPENED
 
 
-async def test_a_home_from_another_machine_is_given_to_its_user(machine: Machine) -> None:
+async def test_a_home_from_another_machine_gets_its_user_as_owner(machine: Machine) -> None:
     await machine.must("user")
     home = await machine.home()
     inner = machine.process.paths.volume(home) / "home"
@@ -422,7 +424,7 @@ async def test_deleting_ends_the_job_that_still_fills_it(machine: Machine) -> No
         await asyncio.wait_for(filling, 5)
 
 
-def test_names_go_there_and_back() -> None:
+def test_volume_names_are_parsed_back() -> None:
     for generation in (1, 2, 12):
         home = a_home(generation)
         assert home_of(volume_name(home)) == home
@@ -434,7 +436,7 @@ def test_names_go_there_and_back() -> None:
 
 
 @pytest.mark.parametrize("mapped", [range(1 << 32), range(65536), range(30000), range(1000)], ids=len)
-def test_a_user_is_mapped_and_always_the_same(mapped: range) -> None:
+def test_the_user_of_a_workspace_is_constant(mapped: range) -> None:
     users = {pick(str(number), mapped) for number in range(200)}
     assert all(user in mapped and user > 0 for user in users)
     assert users == {pick(str(number), mapped) for number in range(200)}
@@ -443,7 +445,7 @@ def test_a_user_is_mapped_and_always_the_same(mapped: range) -> None:
         assert all(user in WANTED for user in users)
 
 
-async def test_the_markers_file_says_what_was_marked(machine: Machine) -> None:
+async def test_the_marker_file_has_the_marked_values(machine: Machine) -> None:
     home = await machine.home()
     facts = json.loads((machine.process.paths.volume(home) / "marker.json").read_bytes())
     assert facts == {"workspace_id": home.workspace_id, "generation": 1, "manifest_root": ""}

@@ -40,7 +40,7 @@ def test_the_output_is_what_python_sorts(tmp_path: Path, name: str, workers: int
         assert sort_all(made) == expected(given, form)
 
 
-def test_it_is_lazy_where_memory_allows_and_spills_elsewhere(tmp_path: Path) -> None:
+def test_runs_stay_mapped_if_memory_allows_and_are_spilled_otherwise(tmp_path: Path) -> None:
     given = inputs(FORMATS["gensort"][1], 1, 12_000)
     with contexts(tmp_path, given, memory=AMPLE) as made:
         assert isinstance(sweep_all(made)[0].runs, MappedRuns)
@@ -71,7 +71,7 @@ def test_proof_and_durability_change_no_byte(tmp_path: Path, proof: bool, sync: 
 
 @pytest.mark.parametrize("memory", [TINY, AMPLE], ids=["tiny", "ample"])
 @pytest.mark.parametrize("files", [{}, {"empty": b""}, {"one": bytes(100)}], ids=["no file", "empty", "one record"])
-def test_next_to_nothing_is_sorted_too(tmp_path: Path, memory: int, files: Files) -> None:
+def test_empty_and_tiny_inputs_are_sorted(tmp_path: Path, memory: int, files: Files) -> None:
     (tmp_path / "0" / "input").mkdir(parents=True)
     with contexts(tmp_path, [files], memory=memory) as made:
         assert sort_all(made) == expected([files], GENSORT)

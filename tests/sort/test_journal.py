@@ -36,13 +36,13 @@ def allocated(path: Path) -> int:
     return path.stat().st_blocks * 512
 
 
-def test_nothing_was_saved(journal: Journal) -> None:
+def test_an_empty_journal_loads_none(journal: Journal) -> None:
     assert journal.load(Machine) is None
     journal.reserve()
     assert journal.load(Machine) is None
 
 
-def test_what_was_saved_last_is_found_by_the_next_process(journal: Journal) -> None:
+def test_the_last_saved_value_is_loaded_by_the_next_process(journal: Journal) -> None:
     for attempt in range(3):
         journal.save(Machine("Sorting", attempt, (b"\x00\n\xff",)))
     assert Journal(journal.path).load(Machine) == Machine("Sorting", 2, (b"\x00\n\xff",))
@@ -57,7 +57,7 @@ def test_removing_may_be_repeated(journal: Journal) -> None:
     assert list(journal.path.parent.iterdir()) == []
 
 
-def test_every_damage_is_noticed_and_the_file_is_named(journal: Journal) -> None:
+def test_every_damage_is_detected_and_the_file_is_named(journal: Journal) -> None:
     journal.save(Machine("Sorting", 1, (b"some key",)))
     good = journal.path.read_bytes()
     damaged = [b"", good[:1], good[:-3], good[: len(good) // 2], good + b"more", b"{}\n", b"\x00" * len(good)]
@@ -69,7 +69,7 @@ def test_every_damage_is_noticed_and_the_file_is_named(journal: Journal) -> None
         assert f"the journal {journal.path} cannot be read" in caught.value.message
 
 
-def test_a_torn_journal_is_told_apart_from_one_of_another_version(journal: Journal) -> None:
+def test_a_damaged_journal_is_distinguished_from_another_version(journal: Journal) -> None:
     journal.save(Machine("Sorting", 1, (b"some key",)))
     good = journal.path.read_bytes()
     for torn in (b"", good[:10], good[:-3], b"\x00" * len(good)):
@@ -91,7 +91,7 @@ def test_a_journal_of_another_version_or_kind_is_named(journal: Journal) -> None
         journal.load(Machine)
 
 
-def test_where_it_cannot_be_saved_is_told(tmp_path: Path) -> None:
+def test_a_journal_that_cannot_be_saved_is_an_error_with_the_path(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     for path in (tmp_path / "file/journal", tmp_path / "missing/journal"):
         with pytest.raises(SortFailed, match=f"saving the journal {path}: "):
@@ -100,7 +100,7 @@ def test_where_it_cannot_be_saved_is_told(tmp_path: Path) -> None:
             Journal(path).reserve()
 
 
-def test_a_value_that_could_not_be_read_again_leaves_the_last_one(journal: Journal) -> None:
+def test_a_value_that_cannot_be_encoded_keeps_the_last_one(journal: Journal) -> None:
     journal.save(Machine("Sorting", 1))
     with pytest.raises(ValueError, match=r"Expected `int`, got `str` - at `\$.attempt`"):
         journal.save(Machine("Sorting", "two"))  # type: ignore[arg-type]
@@ -129,7 +129,7 @@ for attempt in range(1_000_000):
 """
 
 
-def test_who_is_killed_while_saving_leaves_a_whole_one(journal: Journal) -> None:
+def test_a_kill_while_saving_leaves_a_complete_journal(journal: Journal) -> None:
     for wanted in (1, 3, 6):
         process = subprocess.Popen(
             [sys.executable, "-c", SAVING, journal.path], stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2]
@@ -168,7 +168,7 @@ def test_a_full_disk_can_still_be_recorded(tmp_path: Path) -> None:
         assert not journal.reserve_path.exists()
 
 
-def test_a_full_disk_without_a_reserve_is_told_and_the_last_value_stays(tmp_path: Path) -> None:
+def test_a_full_disk_without_a_reserve_is_an_error_and_keeps_the_last_value(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk") as disk:
         journal = Journal(disk / "journal")
         journal.save(Machine("Sorting", 1, (b"k" * 100_000,)))
@@ -181,7 +181,7 @@ def test_a_full_disk_without_a_reserve_is_told_and_the_last_value_stays(tmp_path
             journal.reserve()
 
 
-def test_a_value_larger_than_the_reserve_is_told(tmp_path: Path) -> None:
+def test_a_value_larger_than_the_reserve_is_an_error_on_a_full_disk(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk") as disk:
         journal = Journal(disk / "journal")
         journal.reserve()

@@ -20,7 +20,7 @@ GOOD: dict[str, Format] = {
 
 
 @pytest.mark.parametrize("text", GOOD)
-def test_what_is_allowed(text: str) -> None:
+def test_valid_formats_are_parsed(text: str) -> None:
     assert parse(text) == GOOD[text]
 
 
@@ -55,7 +55,7 @@ BAD = [
 
 
 @pytest.mark.parametrize("text", BAD, ids=lambda text: text[:20])
-def test_what_is_refused(text: str) -> None:
+def test_invalid_formats_are_refused(text: str) -> None:
     with pytest.raises(SortRefused) as caught:
         parse(text)
     assert caught.value.code == "bad_format"
@@ -84,7 +84,7 @@ def test_a_field_is_chosen_by_number_and_delimiter() -> None:
         ("lines:2:2c", 3, ";"),
     ],
 )
-def test_a_field_that_makes_no_sense(text: str, key: int | None, delimiter: str | None) -> None:
+def test_an_invalid_field_is_refused(text: str, key: int | None, delimiter: str | None) -> None:
     with pytest.raises(SortRefused) as caught:
         parse(text, key=key, delimiter=delimiter)
     assert caught.value.code == "bad_format"
@@ -100,5 +100,5 @@ formats = fixed | st.just(Lines()) | st.builds(Lines, st.integers(1, 10_000), de
 
 
 @given(formats)
-def test_a_format_says_itself(format_: Format) -> None:
+def test_a_format_is_parsed_from_its_own_text(format_: Format) -> None:
     assert parse(str(format_)) == format_

@@ -13,14 +13,14 @@ from torpor.sort.sizes import GIB, KIB, MIB, SMALLEST_MEMORY, chunk_bytes, parse
     ("text", "size"),
     [("0", 0), ("17", 17), ("4K", 4 * KIB), ("4k", 4 * KIB), ("64M", 64 * MIB), ("2G", 2 * GIB), ("1T", 1 << 40), ("007", 7)],
 )
-def test_sizes_as_people_write_them(text: str, size: int) -> None:
+def test_sizes_with_units_are_parsed(text: str, size: int) -> None:
     assert parse_size(text) == size
 
 
 @pytest.mark.parametrize(
     "text", ["", "G", "1.5G", "-1", "+1", "1 G", "2GB", "1e3", "²", "٣", "1_000", "9" * 5000, "9" * 5000 + "K"]
 )
-def test_what_is_no_size(text: str) -> None:
+def test_an_invalid_size_is_refused(text: str) -> None:
     with pytest.raises(SortRefused, match="--memory") as caught:
         parse_size(text)
     assert caught.value.code == "bad_size"
@@ -48,7 +48,7 @@ def test_a_chunk_of_the_shortest_records_can_be_packed(memory: int) -> None:
 
 
 @given(st.integers(0, 1 << 40), st.integers(1, 1000), st.integers(0, 1 << 30))
-def test_workers_are_as_many_as_allowed_and_each_has_its_share(total: int, most: int, share: int) -> None:
+def test_the_number_of_workers_follows_from_limit_and_minimum_share(total: int, most: int, share: int) -> None:
     count = worker_count(total, most, share)
     assert 1 <= count <= most
     assert count == 1 or count * share <= total
@@ -57,7 +57,7 @@ def test_workers_are_as_many_as_allowed_and_each_has_its_share(total: int, most:
 
 
 @given(st.integers(0, 1 << 50), st.integers(1, 1000), memories)
-def test_partitions_are_as_many_for_each_and_not_too_large(total: int, workers: int, memory: int) -> None:
+def test_every_worker_has_the_same_number_of_partitions_that_fit_the_memory(total: int, workers: int, memory: int) -> None:
     count = partitions(total, workers, memory)
     assert count % workers == 0
     assert count >= workers

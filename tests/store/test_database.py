@@ -10,7 +10,7 @@ from torpor.store.database import Database, Deadlocked, Role, retry_deadlock
 pytestmark = pytest.mark.anyio
 
 
-async def test_what_two_transactions_did_to_each_other_is_for_the_log(database_url: str) -> None:
+async def test_the_message_of_a_deadlock_has_no_internal_details(database_url: str) -> None:
     database = await Database.open(database_url, Role.SERVICE)
     together = asyncio.Barrier(2)
 
@@ -31,7 +31,7 @@ async def test_what_two_transactions_did_to_each_other_is_for_the_log(database_u
         assert internal not in sent_back.message
 
 
-async def test_what_was_sent_back_is_done_once_more_and_no_oftener() -> None:
+async def test_a_deadlocked_call_is_retried_once() -> None:
     done = []
 
     @retry_deadlock

@@ -64,7 +64,7 @@ def kill_hard(owner: subprocess.Popen[str]) -> None:
     owner.communicate()
 
 
-async def test_first_start_then_a_fast_second_one_that_finds_the_data(tmp_path: Path) -> None:
+async def test_a_second_start_is_fast_and_keeps_the_data(tmp_path: Path) -> None:
     postgres = EmbeddedPostgres(tmp_path / "database")
     await execute(await postgres.start(), "CREATE TABLE kept AS SELECT 42 AS row")
     await postgres.stop()
@@ -78,7 +78,7 @@ async def test_first_start_then_a_fast_second_one_that_finds_the_data(tmp_path: 
     assert EmbeddedPostgres.processes_in(again.cluster) == []
 
 
-async def test_it_is_durable_in_utf8_and_without_a_tcp_port(tmp_path: Path) -> None:
+async def test_the_database_is_durable_in_utf8_and_without_a_tcp_port(tmp_path: Path) -> None:
     async with EmbeddedPostgres(tmp_path / "database") as postgres:
         assert await ask(postgres.dsn, "SHOW fsync") == "on"
         assert await ask(postgres.dsn, "SHOW server_encoding") == "UTF8"
@@ -87,13 +87,13 @@ async def test_it_is_durable_in_utf8_and_without_a_tcp_port(tmp_path: Path) -> N
         assert (tmp_path / "database" / "password").stat().st_mode & 0o777 == 0o600
 
 
-async def test_nobody_gets_in_without_the_password(tmp_path: Path) -> None:
+async def test_connecting_needs_the_password(tmp_path: Path) -> None:
     async with EmbeddedPostgres(tmp_path / "database", durable=False) as postgres:
         with pytest.raises(asyncpg.InvalidPasswordError):
             await asyncpg.connect(host=str(postgres.socket), port=5432, user="torpor", database="torpor", password="guess")
 
 
-async def test_kill_9_of_the_owner_ends_postgres_and_the_next_start_finds_what_was_committed(tmp_path: Path) -> None:
+async def test_kill_9_of_the_owner_ends_postgres_and_keeps_committed_data(tmp_path: Path) -> None:
     data_dir = tmp_path / "database"
     owner = start_owner(data_dir)
     assert owner.stdout
@@ -105,7 +105,7 @@ async def test_kill_9_of_the_owner_ends_postgres_and_the_next_start_finds_what_w
         assert await ask(postgres.dsn, "SELECT row FROM kept") == 1
 
 
-async def test_kill_9_and_an_immediate_start_waits_for_the_old_one(tmp_path: Path) -> None:
+async def test_a_start_right_after_kill_9_waits_for_the_old_process(tmp_path: Path) -> None:
     data_dir = tmp_path / "database"
     owner = start_owner(data_dir)
     assert owner.stdout
@@ -116,7 +116,7 @@ async def test_kill_9_and_an_immediate_start_waits_for_the_old_one(tmp_path: Pat
 
 
 @pytest.mark.parametrize("after_s", [0.05, 0.2, 0.4, 0.7])
-async def test_kill_9_during_the_first_start_leaves_nothing_half_made(tmp_path: Path, after_s: float) -> None:
+async def test_kill_9_during_the_first_start_leaves_no_incomplete_cluster(tmp_path: Path, after_s: float) -> None:
     data_dir = tmp_path / "database"
     owner = start_owner(data_dir)
     await until(data_dir.exists)
@@ -127,7 +127,7 @@ async def test_kill_9_during_the_first_start_leaves_nothing_half_made(tmp_path: 
     assert list(data_dir.glob("new-*")) == []
 
 
-async def test_an_old_postgres_that_was_not_told_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_old_postgres_that_still_runs_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(embedded, "PREDECESSOR_TIMEOUT_S", 0.1)
     data_dir = tmp_path / "database"
     owner = start_owner(data_dir)
@@ -143,7 +143,7 @@ async def test_an_old_postgres_that_was_not_told_is_stopped(tmp_path: Path, monk
         assert await ask(postgres.dsn, "SELECT row FROM kept") == 1
 
 
-async def test_a_stale_pid_file_that_names_a_living_stranger_is_no_obstacle(tmp_path: Path) -> None:
+async def test_a_stale_pid_file_with_the_pid_of_another_process_is_ignored(tmp_path: Path) -> None:
     async with EmbeddedPostgres(tmp_path / "database") as postgres:
         pass
     stranger = os.getpid()
@@ -152,7 +152,7 @@ async def test_a_stale_pid_file_that_names_a_living_stranger_is_no_obstacle(tmp_
         assert await ask(again.dsn, "SELECT 1") == 1
 
 
-async def test_two_folders_at_once(tmp_path: Path) -> None:
+async def test_databases_in_two_folders_run_at_once(tmp_path: Path) -> None:
     throwaways = [EmbeddedPostgres(tmp_path / name, durable=False) for name in ("one", "two")]
     async with throwaways[0] as one, throwaways[1] as two:
         await execute(one.dsn, "CREATE TABLE only_here (x int)")
@@ -179,7 +179,7 @@ async def test_a_long_path_with_spaces_and_umlauts(tmp_path: Path) -> None:
     assert not postgres.socket.exists()
 
 
-async def test_a_folder_with_something_else_in_it_is_refused_and_left_alone(tmp_path: Path) -> None:
+async def test_a_folder_with_foreign_files_is_refused_and_not_changed(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("dear")
     with pytest.raises(Hopeless, match=r"is not a database folder of Torpor: it holds thesis\.tex"):
         await EmbeddedPostgres(tmp_path).start()
@@ -194,7 +194,7 @@ async def test_garbage_in_place_of_the_cluster_is_refused(tmp_path: Path) -> Non
         await EmbeddedPostgres(tmp_path).start()
 
 
-async def test_another_major_version_is_refused_with_a_way_out(tmp_path: Path) -> None:
+async def test_another_major_version_is_refused_with_a_hint(tmp_path: Path) -> None:
     async with EmbeddedPostgres(tmp_path, durable=False) as postgres:
         pass
     (postgres.cluster / "PG_VERSION").write_text("9\n")
@@ -202,7 +202,7 @@ async def test_another_major_version_is_refused_with_a_way_out(tmp_path: Path) -
         await EmbeddedPostgres(tmp_path).start()
 
 
-async def test_a_database_that_cannot_start_says_its_last_lines(tmp_path: Path) -> None:
+async def test_a_failed_start_shows_the_last_lines_of_the_log(tmp_path: Path) -> None:
     async with EmbeddedPostgres(tmp_path, durable=False) as postgres:
         pass
     (postgres.cluster / "global" / "pg_control").write_bytes(b"")
@@ -216,7 +216,7 @@ async def test_a_pg_bin_without_postgres_falls_through_to_the_next(tmp_path: Pat
         assert await ask(postgres.dsn, "SELECT 1") == 1
 
 
-async def test_somebody_elses_socket_folder_is_refused(tmp_path: Path) -> None:
+async def test_a_socket_folder_with_a_wrong_mode_is_refused(tmp_path: Path) -> None:
     postgres = EmbeddedPostgres(tmp_path / "database", durable=False)
     postgres.socket = tmp_path / "socket"
     postgres.socket.mkdir(mode=0o755)
@@ -235,7 +235,7 @@ async def test_the_log_does_not_grow_without_bound(tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has to go by another name")
-async def test_root_goes_by_any_of_the_names_in_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_root_can_run_the_database_in_every_mode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for mode in ("namespace", "nobody", "namespace"):
         monkeypatch.setattr(embedded, "MODES_OF_ROOT", (mode,))
         async with EmbeddedPostgres(tmp_path / "database", durable=False) as postgres:
@@ -263,7 +263,7 @@ async def test_root_runs_binaries_in_a_private_folder(tmp_path: Path, monkeypatc
         assert await ask(postgres.dsn, "SELECT 1") == 1
 
 
-async def test_a_lock_that_a_killed_one_left_to_a_child_is_waited_for(tmp_path: Path) -> None:
+async def test_a_lock_held_by_a_child_of_a_killed_process_is_waited_for(tmp_path: Path) -> None:
     data_dir = tmp_path / "database"
     data_dir.mkdir()
     ended = await asyncio.create_subprocess_exec("/bin/true")
@@ -278,7 +278,7 @@ async def test_a_lock_that_a_killed_one_left_to_a_child_is_waited_for(tmp_path: 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has to go by another name")
 @pytest.mark.parametrize("mode", ["namespace", "nobody"])
-async def test_postgres_under_any_name_dies_with_its_owner(tmp_path: Path, mode: str) -> None:
+async def test_postgres_in_every_mode_ends_with_its_owner(tmp_path: Path, mode: str) -> None:
     owner = start_owner(tmp_path, f"import torpor.store.embedded as e; e.MODES_OF_ROOT = ({mode!r},)")
     assert owner.stdout
     assert await asyncio.to_thread(owner.stdout.readline) == "ready\n"

@@ -130,13 +130,13 @@ async def here(database_url: str) -> AsyncIterator[Here]:
 # ── what is written down ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_every_column_is_either_told_or_silent(here: Here) -> None:
+async def test_every_column_either_causes_an_event_or_does_not(here: Here) -> None:
     columns = await here.db.fetch("SELECT column_name FROM information_schema.columns WHERE table_name = 'workspaces'")
     assert {row["column_name"] for row in columns} == TOLD.keys() | SILENT.keys() | NEVER_CHANGES
 
 
 @pytest.mark.parametrize("column", TOLD)
-async def test_a_change_that_can_be_seen_is_written_down_once(here: Here, column: str) -> None:
+async def test_a_visible_change_is_one_event(here: Here, column: str) -> None:
     change, kind = TOLD[column]
     await here.create("one")
     await here.create("two")
@@ -151,21 +151,21 @@ async def test_a_change_that_can_be_seen_is_written_down_once(here: Here, column
 
 
 @pytest.mark.parametrize("column", SILENT)
-async def test_what_concerns_nobody_else_is_not(here: Here, column: str) -> None:
+async def test_an_internal_change_is_no_event(here: Here, column: str) -> None:
     await here.create("one")
     await here.db.execute("TRUNCATE outbox")
     await here.db.execute(f"UPDATE workspaces SET {column} = {SILENT[column]}")
     assert await here.written() == []
 
 
-async def test_creating_is_told(here: Here) -> None:
+async def test_a_creation_is_an_event(here: Here) -> None:
     workspace_id = await here.create("one")
     (event,) = (await here.outbox.number(TERM, limit=10)).events
     assert (event.workspace.id, event.workspace.name, event.workspace.owner) == (str(workspace_id), "one", "ada")
     assert (event.kind, event.owner_id) == (EventKind.STATE_CHANGED, str(here.ada))
 
 
-async def test_progress_is_told_in_steps(here: Here) -> None:
+async def test_progress_is_an_event_in_steps_of_5_percent(here: Here) -> None:
     await here.create("one")
     await here.db.execute(f"UPDATE workspaces SET {OPERATION}, progress_total = 1000")
     await here.db.execute("TRUNCATE outbox")
@@ -175,7 +175,7 @@ async def test_progress_is_told_in_steps(here: Here) -> None:
 
 
 @pytest.mark.parametrize("outage", Outage)
-async def test_an_outage_is_told_once_when_it_begins_and_once_when_it_ends(here: Here, outage: Outage) -> None:
+async def test_an_outage_is_one_event_at_its_beginning_and_one_at_its_end(here: Here, outage: Outage) -> None:
     async def write(reason: str, message: str, more: str = "") -> None:
         conditions = {"policy.healthy": {"status": "True", "reason": reason, "message": message}}
         await here.db.execute(
@@ -196,7 +196,7 @@ async def test_an_outage_is_told_once_when_it_begins_and_once_when_it_ends(here:
     assert await here.written() == ["state_changed"] * 3, "together with something else it is one change"
 
 
-async def test_an_error_that_ends_is_no_error(here: Here) -> None:
+async def test_the_end_of_an_error_is_not_an_error_event(here: Here) -> None:
     await here.create("one")
     await here.db.execute("TRUNCATE outbox")
     await here.db.execute(f"UPDATE workspaces SET phase = 'ERROR', {ERROR}")
@@ -231,7 +231,7 @@ async def test_a_transaction_notifies_once_and_only_when_something_was_written(h
 # ── who may ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_both_roles_write_it_down_without_being_able_to_write_it(here: Here) -> None:
+async def test_both_roles_cause_events_without_write_access_to_the_outbox(here: Here) -> None:
     await here.service.execute(INSERT, uuid.uuid4(), "one", here.ada)
     await here.service.execute("UPDATE workspaces SET wish_version = wish_version + 1")
     await here.controller.execute("UPDATE workspaces SET phase = 'STANDBY'")
@@ -256,7 +256,7 @@ async def test_both_roles_write_it_down_without_being_able_to_write_it(here: Her
 # ── numbers ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_ids_have_no_holes_and_go_on(here: Here) -> None:
+async def test_ids_have_no_gaps(here: Here) -> None:
     for number in range(5):
         await here.create(f"w-{number}")
     first = await here.number(limit=3)
@@ -267,7 +267,7 @@ async def test_ids_have_no_holes_and_go_on(here: Here) -> None:
     assert await here.number() == [first[0] + 5]
 
 
-async def test_what_commits_late_is_not_skipped(here: Here) -> None:
+async def test_an_event_that_is_committed_late_is_not_skipped(here: Here) -> None:
     late = await asyncpg.connect(here.url)
     transaction = late.transaction()
     await transaction.start()
@@ -324,7 +324,7 @@ async def test_a_reader_never_misses_one_while_many_write(here: Here) -> None:
         assert [wish for _, workspace_id, wish in seen if workspace_id == str(one)] == list(range(2, each + 2))
 
 
-async def test_two_that_number_at_once_give_each_event_one_id(here: Here) -> None:
+async def test_concurrent_numbering_gives_each_event_one_id(here: Here) -> None:
     for number in range(40):
         await here.create(f"w-{number}")
     given = await asyncio.gather(*(here.number(limit=10) for _ in range(5)))
@@ -332,7 +332,7 @@ async def test_two_that_number_at_once_give_each_event_one_id(here: Here) -> Non
     assert ids == list(range(ids[0], ids[0] + 40))
 
 
-async def test_who_does_not_lead_numbers_and_prunes_nothing(here: Here) -> None:
+async def test_a_former_leader_numbers_and_prunes_nothing(here: Here) -> None:
     await here.create("one")
     before = await here.store.newest()
     with pytest.raises(Deposed):
@@ -343,7 +343,7 @@ async def test_who_does_not_lead_numbers_and_prunes_nothing(here: Here) -> None:
     assert await here.db.fetchval("SELECT count(*) FROM outbox WHERE event_id IS NOT NULL") == 0
 
 
-async def test_nobody_begins_a_term_while_the_old_one_numbers(here: Here) -> None:
+async def test_no_term_begins_during_a_transaction_of_the_old_one(here: Here) -> None:
     """A transaction of one term is committed before the next term begins, or not at all."""
     other = await asyncpg.connect(here.url)
     async with here.controller.transaction() as connection:
@@ -357,7 +357,7 @@ async def test_nobody_begins_a_term_while_the_old_one_numbers(here: Here) -> Non
         await here.number()
 
 
-async def test_who_it_is_taken_from_is_told_of_in_that_very_change(here: Here) -> None:
+async def test_an_event_names_the_users_whose_share_was_removed(here: Here) -> None:
     one = await here.create("one")
     for shares in ('{"bob": "use", "eve": "use"}', '{"bob": "manage", "eve": "use"}', '{"eve": "use"}', "{}"):
         await here.db.execute("UPDATE workspaces SET shares = $2::jsonb WHERE id = $1", one, shares)
@@ -376,7 +376,7 @@ async def test_who_it_is_taken_from_is_told_of_in_that_very_change(here: Here) -
 # ── reading ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_each_sees_what_is_theirs(here: Here) -> None:
+async def test_events_are_filtered_by_owner_and_workspace(here: Here) -> None:
     one = await here.create("one")
     await here.create("two")
     await here.create("three", here.bob)
@@ -392,7 +392,7 @@ async def test_each_sees_what_is_theirs(here: Here) -> None:
     assert (short.events, short.reached) == ([], c), "nothing more of this one up to here"
 
 
-async def test_how_it_stands_includes_every_event_up_to_its_id(here: Here) -> None:
+async def test_the_current_state_includes_every_event_up_to_its_id(here: Here) -> None:
     one = await here.create("one")
     await here.number()
     await here.db.execute("UPDATE workspaces SET name = 'renamed'")
@@ -402,14 +402,14 @@ async def test_how_it_stands_includes_every_event_up_to_its_id(here: Here) -> No
     assert await here.store.standing(str(uuid.uuid4())) is None
 
 
-async def test_an_event_from_before_a_column_was_there_can_be_read(here: Here) -> None:
+async def test_an_event_without_a_newer_column_is_read(here: Here) -> None:
     await here.create("one")
     await here.db.execute("UPDATE outbox SET row = row - 'wish_origin' - 'held_by' - 'quick_ends'")
     assert len(await here.number()) == 1
     assert [name for _, name in await here.names_after(0)] == ["one"]
 
 
-async def test_the_command_is_told_but_not_kept_with_every_change(here: Here) -> None:
+async def test_the_command_is_in_events_and_not_stored_with_each(here: Here) -> None:
     await here.create("one")
     await here.create("two")
     await here.db.execute("UPDATE workspaces SET command = '{serve,me}'")
@@ -421,7 +421,7 @@ async def test_the_command_is_told_but_not_kept_with_every_change(here: Here) ->
 
 
 @pytest.mark.parametrize(("words", "is_taken"), [(["x" * 65536], True), (["x" * 65537], False), (["é" * 16384] * 3, False)])
-async def test_a_command_is_not_of_any_size(here: Here, words: list[str], is_taken: bool) -> None:
+async def test_the_size_of_a_command_is_limited(here: Here, words: list[str], is_taken: bool) -> None:
     workspace_id = await here.create("one")
     command = "UPDATE workspaces SET command = $2 WHERE id = $1"
     if is_taken:
@@ -432,7 +432,7 @@ async def test_a_command_is_not_of_any_size(here: Here, words: list[str], is_tak
 
 
 @pytest.mark.parametrize("fault", ['{"phase": "DREAMING"}', '{"version": "x"}', '{"created_at": "soon"}', '{"owner_id": 7}'])
-async def test_one_that_cannot_be_understood_holds_up_nobody(here: Here, fault: str) -> None:
+async def test_an_unreadable_event_does_not_delay_the_others(here: Here, fault: str) -> None:
     await here.create("one")
     await here.create("two")
     await here.db.execute(f"UPDATE outbox SET row = row || '{fault}' WHERE seq = (SELECT min(seq) FROM outbox)")
@@ -444,7 +444,7 @@ async def test_one_that_cannot_be_understood_holds_up_nobody(here: Here, fault: 
 # ── forgetting ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_what_is_older_than_the_retention_is_forgotten(here: Here) -> None:
+async def test_events_older_than_the_retention_are_pruned(here: Here) -> None:
     for number in range(6):
         await here.create(f"w-{number}")
     ids = await here.number()

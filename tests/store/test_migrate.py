@@ -33,13 +33,13 @@ DIGESTS = {
 }
 
 
-async def test_a_new_database_gets_everything_and_a_second_run_nothing(empty_database_url: str) -> None:
+async def test_a_new_database_gets_every_migration_and_a_second_run_none(empty_database_url: str) -> None:
     names = [step.name for step in migrations()]
     assert await migrate(empty_database_url) == names
     assert await migrate(empty_database_url) == []
 
 
-async def test_many_at_once_apply_each_migration_once(empty_database_url: str) -> None:
+async def test_concurrent_runs_apply_each_migration_once(empty_database_url: str) -> None:
     done = await asyncio.gather(*(migrate(empty_database_url) for _ in range(5)))
     assert sum(len(names) for names in done) == len(migrations())
 
@@ -56,7 +56,7 @@ async def test_a_migration_changed_after_it_was_applied_is_refused(empty_databas
     await connection.close()
 
 
-async def test_a_database_that_is_not_there_is_unavailable() -> None:
+async def test_an_unreachable_database_is_unavailable() -> None:
     with pytest.raises(Unavailable):
         await migrate("postgresql://nobody@127.0.0.1:1/nothing")
 

@@ -60,7 +60,7 @@ async def test_compare_and_set_and_fence(database_url: str) -> None:
         ]
 
 
-async def test_a_sleeper_is_not_even_read(database_url: str) -> None:
+async def test_an_archived_row_is_read_only_by_its_id(database_url: str) -> None:
     async with control_plane(database_url) as here:
         await here.wishes.create(here.user, name="demo")
         await here.until("demo", lambda seen: seen.phase == "RUNNING" and seen.operation == "NONE")

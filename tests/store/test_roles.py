@@ -128,7 +128,7 @@ async def test_a_controller_neither_creates_nor_deletes_workspaces(populated: st
          " op_started_at = now()"),
     ],
 )  # fmt: skip
-async def test_what_must_not_be_is_refused(populated: str, constraint: str, change: str) -> None:
+async def test_constraints_refuse_invalid_rows(populated: str, constraint: str, change: str) -> None:
     owner = await asyncpg.connect(populated)
     try:
         with pytest.raises(asyncpg.CheckViolationError) as refused:
@@ -168,7 +168,9 @@ async def test_one_operation_at_a_time_in_the_history(populated: str) -> None:
         (Role.CONTROLLER, "INSERT INTO housekeeping DEFAULT VALUES", False),
     ],
 )
-async def test_who_collects_and_who_asks_for_it(database_url: str, role: Role, statement: str, is_allowed: bool) -> None:
+async def test_each_role_has_its_permissions_for_garbage_collection(
+    database_url: str, role: Role, statement: str, is_allowed: bool
+) -> None:
     database = await Database.open(database_url, role)
     try:
         if is_allowed:
@@ -195,7 +197,9 @@ async def test_who_collects_and_who_asks_for_it(database_url: str, role: Role, s
         (Role.CONTROLLER, "SELECT * FROM door_codes", False),
     ],
 )
-async def test_who_writes_down_what_people_do(database_url: str, role: Role, statement: str, is_allowed: bool) -> None:
+async def test_each_role_has_its_permissions_for_the_audit_log(
+    database_url: str, role: Role, statement: str, is_allowed: bool
+) -> None:
     database = await Database.open(database_url, role)
     try:
         if is_allowed:

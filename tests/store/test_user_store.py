@@ -23,7 +23,7 @@ SELECT indexdef FROM pg_indexes WHERE schemaname = 'public' AND tablename = $1
         ("audit", "(workspace, id)"),
     ],
 )
-async def test_what_is_asked_for_is_indexed(database_url: str, table: str, columns: str) -> None:
+async def test_queried_columns_are_indexed(database_url: str, table: str, columns: str) -> None:
     connection = await asyncpg.connect(database_url)
     try:
         found = [row["indexdef"] for row in await connection.fetch(INDEXED, table)]

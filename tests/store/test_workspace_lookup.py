@@ -45,14 +45,14 @@ async def owner(database_url: str) -> Any:
         ("list_workspaces", (None, None, None, None, 101, None), "workspaces_in_order"),
     ],
 )
-async def test_only_what_is_asked_for_is_read(owner: Any, statement: str, arguments: tuple[Any, ...], index: str) -> None:
+async def test_lookups_use_an_index(owner: Any, statement: str, arguments: tuple[Any, ...], index: str) -> None:
     plan = await owner.fetch(f"EXPLAIN (ANALYZE, BUFFERS, TIMING OFF) {SERVICE_STORE[statement]}", *arguments)
     text = "\n".join(row[0] for row in plan)
     assert "Seq Scan on workspaces" not in text, text
     assert index in text, text
 
 
-async def test_the_living_bearer_of_a_name_is_found_and_no_other(owner: Any) -> None:
+async def test_a_name_finds_the_existing_workspace_and_not_a_deleted_one(owner: Any) -> None:
     both = await owner.fetch("SELECT id, deleted_at FROM workspaces WHERE name = 'w7' ORDER BY deleted_at NULLS FIRST")
     assert [row["deleted_at"] is None for row in both] == [True, False]
     found = await owner.fetch(SERVICE_STORE["living_by_name"], "w7")

@@ -24,11 +24,11 @@ from torpor.templates.catalogue import (
 )
 
 
-def test_the_product_brings_three_templates() -> None:
+def test_the_product_has_three_templates() -> None:
     assert list(templates()) == ["terminal", "command", "jupyterlab"]
 
 
-def test_they_are_read_once_and_cannot_be_changed() -> None:
+def test_templates_are_read_once_and_cannot_be_changed() -> None:
     assert templates() is templates()
     with pytest.raises(FrozenInstanceError):
         template("terminal").name = "other"  # type: ignore[misc]
@@ -36,7 +36,7 @@ def test_they_are_read_once_and_cannot_be_changed() -> None:
         template("terminal").environment["PATH"] = "/"  # type: ignore[index]
 
 
-def test_terminal_runs_a_file_that_is_there() -> None:
+def test_terminal_runs_a_file_that_exists() -> None:
     assert program(template("terminal"), None) == Program(
         "terminal", ("{python}", "{inside}/terminal.py", "--socket", "{socket}"), {"PYTHONPATH": "{site}"}, ()
     )
@@ -79,14 +79,14 @@ def test_an_unknown_template_is_refused_with_what_is_allowed(name: str) -> None:
         ("command", ("x",) * 65_537, "command_invalid"),
     ],
 )
-def test_what_does_not_fit_the_template_is_refused(name: str, command: tuple[str, ...] | None, code: str) -> None:
+def test_a_command_that_does_not_fit_the_template_is_refused(name: str, command: tuple[str, ...] | None, code: str) -> None:
     with pytest.raises(Refused) as refused:
         program(template(name), command)
     assert refused.value.code == code
 
 
 @pytest.mark.parametrize("name", ["terminal", "jupyterlab"])
-def test_no_command_may_also_be_said_with_an_empty_one(name: str) -> None:
+def test_an_empty_command_means_no_command(name: str) -> None:
     assert program(template(name), ()) == program(template(name), None)
 
 
@@ -110,7 +110,7 @@ def written(fields: dict[str, str]) -> str:
     return "".join(f"{field} = {value}\n" for field, value in fields.items())
 
 
-def test_a_good_file_is_read() -> None:
+def test_a_valid_file_is_read() -> None:
     assert parse("good.toml", written(GOOD)) == Template(
         "good",
         "Good",
@@ -190,17 +190,17 @@ def test_a_template_without_a_cpu_weight_has_the_default() -> None:
     assert {program(one, ("true",) if one.takes_command else None).cpu_weight for one in templates().values()} == {100}
 
 
-def test_a_command_beside_takes_command_is_an_error() -> None:
+def test_a_command_together_with_takes_command_is_an_error() -> None:
     with pytest.raises(Hopeless, match=r"^good\.toml: command: not allowed with takes_command"):
         parse("good.toml", written({**GOOD, "takes_command": "true"}))
 
 
-def test_what_is_no_toml_is_an_error_that_names_the_file(tmp_path: Path) -> None:
+def test_an_invalid_toml_file_is_an_error_that_names_it(tmp_path: Path) -> None:
     (tmp_path / "bad.toml").write_text("name = ", encoding="utf-8")
     with pytest.raises(Hopeless, match=r"^bad\.toml: not TOML"):
         load(tmp_path)
 
 
-def test_the_refusal_names_who_takes_a_command() -> None:
+def test_the_refusal_names_the_template_that_takes_a_command() -> None:
     with pytest.raises(Refused, match="choose command"):
         program(replace(template("terminal"), name="x"), ("true",))

@@ -73,7 +73,7 @@ async def start(runtime: RemoteFakeRuntime, home: Home, fence: Fence = OLDER) ->
 # ── sharing ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_what_one_does_the_others_see(engine: EngineProcess) -> None:
+async def test_clients_see_the_effects_of_others(engine: EngineProcess) -> None:
     async with client(engine) as one, client(engine) as two:
         assert await one.world() == await two.world()
         home = await ready_home(one)
@@ -84,7 +84,7 @@ async def test_what_one_does_the_others_see(engine: EngineProcess) -> None:
         assert await two.observe(frozenset({home.workspace_id})) == await one.observe()
 
 
-async def test_two_who_start_it_at_once_start_it_once(engine: EngineProcess, fate: EngineControl) -> None:
+async def test_concurrent_starts_start_one_container(engine: EngineProcess, fate: EngineControl) -> None:
     await fate.set(effects_s=0.05)
     async with client(engine) as one, client(engine) as two:
         home = await ready_home(one)
@@ -94,7 +94,7 @@ async def test_two_who_start_it_at_once_start_it_once(engine: EngineProcess, fat
     ]
 
 
-async def test_an_effect_that_was_overtaken_on_its_way_does_nothing(engine: EngineProcess, fate: EngineControl) -> None:
+async def test_a_late_effect_with_an_older_epoch_is_refused(engine: EngineProcess, fate: EngineControl) -> None:
     async with client(engine) as runtime:
         home = await ready_home(runtime)
         await fate.set(effects_s=0.1)
@@ -109,7 +109,7 @@ async def test_an_effect_that_was_overtaken_on_its_way_does_nothing(engine: Engi
     assert [entry[1:] for entry in seen.overtaken] == [("ensure_running", home.workspace_id, 1, "op-1")]
 
 
-async def test_where_programs_answer_is_known_without_asking(engine: EngineProcess, fate: EngineControl) -> None:
+async def test_addresses_are_known_without_a_call(engine: EngineProcess, fate: EngineControl) -> None:
     there = Address(host="127.0.0.1", port=1234)
     async with client(engine) as controller, client(engine) as proxy:
         home = await ready_home(controller)
@@ -162,7 +162,7 @@ async def up(engine: EngineProcess, proxy: RemoteFakeRuntime) -> Home:
     return home
 
 
-async def test_every_port_answers_http_and_says_which_it_is(engine: EngineProcess, proxy: RemoteFakeRuntime) -> None:
+async def test_every_port_answers_http_with_its_number(engine: EngineProcess, proxy: RemoteFakeRuntime) -> None:
     home = await up(engine, proxy)
     for port in (None, 8000):
         reader, writer = await answers(proxy, home, port)
@@ -183,7 +183,9 @@ async def test_every_port_answers_http_and_says_which_it_is(engine: EngineProces
         writer.close()
 
 
-async def test_a_websocket_outlives_whoever_started_its_container(engine: EngineProcess, proxy: RemoteFakeRuntime) -> None:
+async def test_a_websocket_outlives_the_client_that_started_its_container(
+    engine: EngineProcess, proxy: RemoteFakeRuntime
+) -> None:
     home = await up(engine, proxy)
     address = proxy.address(home.workspace_id, 3000)
     assert address is not None
@@ -210,7 +212,7 @@ async def test_a_websocket_outlives_whoever_started_its_container(engine: Engine
                 await asyncio.wait_for(websocket.recv(), 10)
 
 
-async def test_nothing_answers_where_nothing_listens(
+async def test_connections_without_a_listener_are_closed(
     engine: EngineProcess, proxy: RemoteFakeRuntime, fate: EngineControl
 ) -> None:
     await fate.set(starts_ready=False)
@@ -231,7 +233,7 @@ async def test_nothing_answers_where_nothing_listens(
 # ── errors ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def test_errors_travel_as_themselves(engine: EngineProcess) -> None:
+async def test_errors_keep_their_type_and_content(engine: EngineProcess) -> None:
     async with client(engine) as runtime:
         home = await ready_home(runtime, NEWER)
         with pytest.raises(Failed) as failed:
@@ -242,7 +244,7 @@ async def test_errors_travel_as_themselves(engine: EngineProcess) -> None:
         assert (refused.value.code, refused.value.message) == ("not_running", "the workspace is not running")
 
 
-async def test_without_an_engine_nothing_is_known(tmp_path: Path) -> None:
+async def test_without_an_engine_calls_are_unavailable(tmp_path: Path) -> None:
     runtime, archives = RemoteFakeRuntime(tmp_path / "nobody"), RemoteFakeArchives(tmp_path / "nobody")
     with pytest.raises(Unavailable):
         await runtime.observe()
@@ -254,7 +256,7 @@ async def test_without_an_engine_nothing_is_known(tmp_path: Path) -> None:
     await runtime.close()
 
 
-async def test_when_the_engine_dies_so_does_its_world_and_another_is_found_by_itself(engine: EngineProcess) -> None:
+async def test_a_new_engine_after_a_kill_is_empty_and_clients_reconnect(engine: EngineProcess) -> None:
     async with client(engine) as runtime:
         home = await ready_home(runtime)
         await start(runtime, home)
@@ -282,7 +284,7 @@ async def test_when_the_engine_dies_so_does_its_world_and_another_is_found_by_it
 
 
 @pytest.mark.parametrize("begun", [True, False], ids=["under way", "just sent"])
-async def test_what_is_cancelled_here_is_over_there(engine: EngineProcess, fate: EngineControl, begun: bool) -> None:
+async def test_a_cancelled_call_is_cancelled_in_the_engine(engine: EngineProcess, fate: EngineControl, begun: bool) -> None:
     async with client(engine) as runtime:
         home = await ready_home(runtime)
         await fate.set(effects_s=60)
@@ -319,7 +321,7 @@ asyncio.run(main())
 """
 
 
-async def test_what_was_begun_is_finished_though_the_client_is_killed(engine: EngineProcess, fate: EngineControl) -> None:
+async def test_an_effect_is_finished_after_its_client_was_killed(engine: EngineProcess, fate: EngineControl) -> None:
     async def is_running() -> bool:
         return bool((await fate.inspect()).containers)
 
@@ -338,7 +340,7 @@ async def test_what_was_begun_is_finished_though_the_client_is_killed(engine: En
         assert seen.ready
 
 
-async def test_a_client_that_was_stopped_costs_the_others_nothing(engine: EngineProcess, fate: EngineControl) -> None:
+async def test_a_stopped_client_does_not_affect_the_others(engine: EngineProcess, fate: EngineControl) -> None:
     async with client(engine) as runtime:
         homes = [Home(str(uuid.uuid4()), 1) for _ in range(500)]
         await asyncio.gather(*(runtime.ensure_volume(home, OLDER) for home in homes))
@@ -362,7 +364,7 @@ async def engine_is_idle(engine: EngineProcess) -> None:
             await asyncio.sleep(0.2)
 
 
-async def test_nonsense_ends_that_connection_only(engine: EngineProcess) -> None:
+async def test_an_invalid_message_ends_only_its_connection(engine: EngineProcess) -> None:
     async with client(engine) as runtime:
         home = await ready_home(runtime)
         for nonsense in (b"\xff\xff\xff\xff", (3).to_bytes(4, "big") + b"{]}", frame(["no verb"]), b"\0"):
@@ -372,7 +374,7 @@ async def test_nonsense_ends_that_connection_only(engine: EngineProcess) -> None
         assert home.workspace_id in (await runtime.observe()).seen
 
 
-async def test_a_verb_that_is_none_is_answered(engine: EngineProcess) -> None:
+async def test_an_unknown_verb_is_answered_with_an_error(engine: EngineProcess) -> None:
     reader, writer = await asyncio.open_unix_connection(engine.socket)
     writer.write(frame([7, "dance"]))
     length = int.from_bytes(await reader.readexactly(4), "big")
@@ -388,19 +390,19 @@ def test_only_its_user_may_connect(engine: EngineProcess) -> None:
     assert {stat.S_IMODE(path.stat().st_mode) for path in engine.socket.parent.iterdir()} == {0o600}
 
 
-def test_asked_to_end_it_leaves_nothing(engine: EngineProcess) -> None:
+def test_a_stopped_engine_leaves_no_files(engine: EngineProcess) -> None:
     assert engine.stop() == 0
     assert list(engine.socket.parent.iterdir()) == []
 
 
-def test_it_ends_with_the_one_who_started_it(engine: EngineProcess) -> None:
+def test_the_engine_ends_with_its_parent(engine: EngineProcess) -> None:
     assert engine.process
     assert engine.process.stdin
     engine.process.stdin.close()
     assert engine.process.wait(10) == 0
 
 
-def test_one_socket_has_one_engine_and_what_a_killed_one_left_is_taken_over(engine: EngineProcess) -> None:
+def test_one_socket_has_one_engine_and_a_socket_of_a_killed_one_is_taken_over(engine: EngineProcess) -> None:
     command = [sys.executable, "-m", "torpor.testing.fake_engine", str(engine.socket)]
     second = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
     assert second.returncode == 1
@@ -410,7 +412,7 @@ def test_one_socket_has_one_engine_and_what_a_killed_one_left_is_taken_over(engi
     engine.start()
 
 
-async def test_an_engine_that_was_stopped_counts_as_gone_until_it_goes_on(engine: EngineProcess) -> None:
+async def test_a_stopped_engine_is_unavailable_until_it_continues(engine: EngineProcess) -> None:
     runtime = RemoteFakeRuntime(engine.socket, look_s=0.2)
     home = await ready_home(runtime)
     assert engine.process
@@ -431,7 +433,7 @@ async def test_an_engine_that_was_stopped_counts_as_gone_until_it_goes_on(engine
 # ── what the log proves ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_double_start_would_be_found() -> None:
+def test_a_second_start_would_be_detected() -> None:
     def log(*verbs: str) -> list[FakeLogEntry]:
         return [FakeLogEntry(float(at), verb, "a", 1, "op") for at, verb in enumerate(verbs)]
 

@@ -20,7 +20,7 @@ STASH = ["sh", "-c", "cd project && git stash"]
         (("--default",), None),
     ],
 )
-def test_it_is_changed(torpor: Torpor, api: ScriptedApi, words: tuple[str, ...], body: Any) -> None:
+def test_before_sleep_is_changed(torpor: Torpor, api: ScriptedApi, words: tuple[str, ...], body: Any) -> None:
     api.answer("PATCH /workspaces/demo", workspace(before_sleep=body))
     ended = torpor("before-sleep", "demo", *words)
     assert ended.code == 0, ended.said
@@ -28,7 +28,7 @@ def test_it_is_changed(torpor: Torpor, api: ScriptedApi, words: tuple[str, ...],
     assert ended.text.startswith("demo: ")
 
 
-def test_it_is_shown(torpor: Torpor, api: ScriptedApi) -> None:
+def test_before_sleep_is_shown(torpor: Torpor, api: ScriptedApi) -> None:
     api.answer("GET /workspaces/demo", workspace(before_sleep=STASH))
     assert torpor("before-sleep", "demo").text == (
         "demo: before an automatic stop, this runs: sh -c 'cd project && git stash'\n"
@@ -41,13 +41,13 @@ def test_it_is_shown(torpor: Torpor, api: ScriptedApi) -> None:
     assert "the command of the template terminal runs" in torpor("before-sleep", "demo").text
 
 
-def test_while_it_runs_show_says_so(torpor: Torpor, api: ScriptedApi) -> None:
+def test_show_reports_a_running_before_sleep(torpor: Torpor, api: ScriptedApi) -> None:
     api.answer("GET /workspaces/demo", workspace(operation="STOPPING", before_sleep=STASH, runs_before_sleep=True))
     assert "the before_sleep command runs" in torpor("show", "demo").text
 
 
 @pytest.mark.parametrize("words", [("--off", "--default"), ("--off", "--", "true"), ("--default", "--", "true")])
-def test_two_ways_at_once_are_refused(torpor: Torpor, api: ScriptedApi, words: tuple[str, ...]) -> None:
+def test_conflicting_options_are_refused(torpor: Torpor, api: ScriptedApi, words: tuple[str, ...]) -> None:
     assert torpor("before-sleep", "demo", *words).code == 2
     assert api.asked == []
 
@@ -55,7 +55,7 @@ def test_two_ways_at_once_are_refused(torpor: Torpor, api: ScriptedApi, words: t
 @pytest.mark.parametrize(
     ("line", "body"), [("git stash", ["git", "stash"]), ("sh -c 'a && b'", ["sh", "-c", "a && b"]), ("", [])]
 )
-def test_it_is_given_at_creation(torpor: Torpor, api: ScriptedApi, line: str, body: list[str]) -> None:
+def test_before_sleep_is_set_at_creation(torpor: Torpor, api: ScriptedApi, line: str, body: list[str]) -> None:
     api.answer("POST /workspaces", workspace(before_sleep=body), status=201)
     assert torpor("create", "demo", "--before-sleep", line).code == 0
     assert api.asked[0].body == {"name": "demo", "before_sleep": body}
@@ -68,7 +68,7 @@ def test_an_open_quote_is_refused(torpor: Torpor, api: ScriptedApi) -> None:
     assert api.asked == []
 
 
-def test_a_refusal_is_told(torpor: Torpor, api: ScriptedApi) -> None:
+def test_a_refusal_is_shown(torpor: Torpor, api: ScriptedApi) -> None:
     api.refuse("PATCH /workspaces/demo", 422, "bad_before_sleep", "before_sleep has 9000 bytes; at most 4096 are allowed")
     ended = torpor("before-sleep", "demo", "--", "x")
     assert ended.code != 0

@@ -30,7 +30,7 @@ def refusal(status: int, code: str) -> ScriptedResponse:
     return ScriptedResponse(status, {"code": code, "detail": "no more"}, "application/problem+json")
 
 
-def test_one_line_an_event_and_on_where_it_was(torpor: Torpor, api: ScriptedApi) -> None:
+def test_each_event_is_one_line_and_a_reconnect_continues(torpor: Torpor, api: ScriptedApi) -> None:
     cut = stream(
         event(7, phase="ARCHIVED", operation="RESTORING", progress=40),
         event(8, "heartbeat"),
@@ -54,7 +54,7 @@ def test_one_line_an_event_and_on_where_it_was(torpor: Torpor, api: ScriptedApi)
     ]
 
 
-def test_everything_in_json_is_a_line_each(torpor: Torpor, api: ScriptedApi) -> None:
+def test_each_event_is_one_json_line(torpor: Torpor, api: ScriptedApi) -> None:
     told = [event(0, "reset"), event(0, name="a"), event(0, name="ö"), event(3, "heartbeat")]
     api.answer("GET /events", stream(*told), refusal(401, "unauthorized"))
     ended = torpor("events", "--json")
@@ -64,7 +64,7 @@ def test_everything_in_json_is_a_line_each(torpor: Torpor, api: ScriptedApi) -> 
     assert [asked.target for asked in api.asked] == ["/events", "/events?last_event_id=3"]
 
 
-def test_a_reset_says_what_it_is() -> None:
+def test_a_reset_is_explained() -> None:
     assert (
         event_line(event(0, "reset"), str) == "-  some events were missed and are no longer stored; the current status follows"
     )
@@ -79,7 +79,7 @@ def test_a_reset_says_what_it_is() -> None:
         (ScriptedResponse(200, b"<html>", "text/html"), 1),
     ],
 )
-def test_what_fails_at_once_is_said(torpor: Torpor, api: ScriptedApi, answer: ScriptedResponse, code: int) -> None:
+def test_a_permanent_error_is_not_retried(torpor: Torpor, api: ScriptedApi, answer: ScriptedResponse, code: int) -> None:
     api.answer("GET /workspaces/demo/events", answer)
     assert torpor("events", "demo").code == code
     assert len(api.asked) == 1
@@ -91,7 +91,7 @@ def test_wrong_usage(torpor: Torpor, api: ScriptedApi) -> None:
     assert api.asked == []
 
 
-def test_ctrl_c_is_how_it_ends(api: ScriptedApi, data: Path) -> None:
+def test_ctrl_c_ends_the_command(api: ScriptedApi, data: Path) -> None:
     api.answer("GET /events", stream(event(7)))
     process = subprocess.Popen(
         [sys.executable, "-m", "torpor", "events", "--json"],

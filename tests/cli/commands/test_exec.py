@@ -58,7 +58,7 @@ async def line_of(process: "asyncio.subprocess.Process") -> bytes:
         return await process.stdout.readline()
 
 
-async def test_it_passes_bytes_and_the_exit_code(here: LiveApi) -> None:
+async def test_exec_passes_bytes_and_the_exit_code(here: LiveApi) -> None:
     async with (
         on_a_machine(here) as machine,
         elsewhere(here, machine.runtime) as path,
@@ -89,7 +89,7 @@ async def test_ctrl_c_is_passed_on(here: LiveApi, url: str) -> None:
             assert await process.wait() == 130
 
 
-async def test_a_reader_that_leaves_ends_it(here: LiveApi, url: str) -> None:
+async def test_a_closed_output_ends_exec(here: LiveApi, url: str) -> None:
     await running(here)
     async with started(here, url, "nb", "--", "yes") as process:
         assert await line_of(process) == b"y\n"
@@ -98,7 +98,7 @@ async def test_a_reader_that_leaves_ends_it(here: LiveApi, url: str) -> None:
             assert await process.wait() == 128 + signal.SIGPIPE
 
 
-async def test_it_wakes_unless_it_must_not(here: LiveApi, url: str) -> None:
+async def test_exec_wakes_the_workspace_unless_no_wake_is_given(here: LiveApi, url: str) -> None:
     await falls_asleep(here)
     code, _, err = await ended(here, url, "nb", "--no-wake", "--", "echo")
     assert (code, b"`torpor start nb --wait` starts it" in err) == (1, True)
@@ -110,7 +110,7 @@ async def test_it_wakes_unless_it_must_not(here: LiveApi, url: str) -> None:
     assert b"torpor: waking nb" in err
 
 
-async def test_a_container_that_ends_is_told(here: LiveApi, url: str) -> None:
+async def test_the_end_of_the_container_is_reported(here: LiveApi, url: str) -> None:
     workspace_id = await running(here)
     async with started(here, url, "nb", "--", "yes") as process:
         assert await line_of(process) == b"y\n"
@@ -121,7 +121,7 @@ async def test_a_container_that_ends_is_told(here: LiveApi, url: str) -> None:
     assert b"the command in nb was interrupted: the command ended because the workspace's container ended" in err
 
 
-async def test_a_terminal_there_is_the_one_here(here: LiveApi) -> None:
+async def test_exec_with_tty_uses_the_local_terminal(here: LiveApi) -> None:
     async with on_a_machine(here) as machine, elsewhere(here, machine.runtime) as path, at_a_port(path) as url:
         script = "stty size; trap 'stty size' WINCH; trap 'exit 5' INT; echo be''gun; while :; do sleep 0.05; done"
         async with TerminalUser(environment(here, url), "exec", "nb", "--tty", "--", "sh", "-c", script) as seat:

@@ -53,7 +53,7 @@ PREVIEW = {
 }
 
 
-def test_a_dry_run_only_looks(torpor: Torpor, api: ScriptedApi) -> None:
+def test_a_dry_run_only_reads(torpor: Torpor, api: ScriptedApi) -> None:
     api.answer("GET /gc", PREVIEW)
     ended = torpor("gc", "--dry-run")
     assert ended.code == 0
@@ -100,7 +100,7 @@ def test_a_skipped_collection_says_why(torpor: Torpor, api: ScriptedApi) -> None
     assert "the collection did not finish: the store is out" in ended.said
 
 
-def test_nobody_is_waited_for_longer_than_said(torpor: Torpor, api: ScriptedApi) -> None:
+def test_waiting_ends_after_the_timeout(torpor: Torpor, api: ScriptedApi) -> None:
     api.answer("POST /gc", REQUESTED, status=202)
     api.answer("GET /gc/report", NEVER)
     ended = torpor("gc", "--timeout", "0.1")
@@ -108,12 +108,12 @@ def test_nobody_is_waited_for_longer_than_said(torpor: Torpor, api: ScriptedApi)
     assert "no collection finished within 0.1 s" in ended.said
 
 
-def test_a_dry_run_says_that_a_collection_would_touch_nothing(torpor: Torpor, api: ScriptedApi) -> None:
+def test_a_dry_run_reports_that_a_collection_would_be_skipped(torpor: Torpor, api: ScriptedApi) -> None:
     api.answer("GET /gc", {**PREVIEW, "would_skip": "5 of 9 archives are missing in the store"})
     assert "would change nothing now: 5 of 9 archives are missing" in torpor("gc", "--dry-run").text
 
 
-def test_who_is_no_administrator_hears_so(torpor: Torpor, api: ScriptedApi) -> None:
+def test_a_user_who_is_not_administrator_is_refused(torpor: Torpor, api: ScriptedApi) -> None:
     api.refuse("GET /gc", 403, "forbidden", "only an administrator may collect archives")
     ended = torpor("gc", "--dry-run")
     assert ended.code == 1

@@ -20,7 +20,7 @@ LEASE: dict[str, Any] = {
 @pytest.mark.parametrize(
     ("said", "seconds"), [("90s", 90), ("5m", 300), ("1h", 3600), ("2d", 172_800), ("1.5h", 5400), (" 3 m ", 180)]
 )
-def test_a_hold_is_asked_for(torpor: Torpor, api: ScriptedApi, said: str, seconds: float) -> None:
+def test_a_hold_is_requested(torpor: Torpor, api: ScriptedApi, said: str, seconds: float) -> None:
     api.answer("POST /workspaces/demo/leases", LEASE, status=201)
     ended = torpor("hold", "demo", "--for", said, "--reason", "a long build")
     assert ended.code == 0
@@ -69,7 +69,7 @@ def test_holds_are_ended(torpor: Torpor, api: ScriptedApi) -> None:
         ("--end", "all", "--reason", "why"),
     ],
 )
-def test_what_does_not_fit_together_is_not_asked(torpor: Torpor, api: ScriptedApi, words: tuple[str, ...]) -> None:
+def test_conflicting_options_are_refused(torpor: Torpor, api: ScriptedApi, words: tuple[str, ...]) -> None:
     ended = torpor("hold", "demo", *words)
     assert ended.code == 2
     assert ended.said.startswith("torpor: ")

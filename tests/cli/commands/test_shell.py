@@ -38,7 +38,7 @@ def environment(here: LiveApi, url: str) -> dict[str, str]:
     return {**kept, "TORPOR_URL": url, "TORPOR_TOKEN": here.people["ada"].token}
 
 
-async def test_a_terminal_there_is_the_one_here(here: LiveApi, url: str) -> None:
+async def test_shell_uses_the_local_terminal(here: LiveApi, url: str) -> None:
     await running(here)
     async with TerminalUser(environment(here, url), "shell", "nb") as seat:
         await seat.until(b"$ ")
@@ -64,7 +64,7 @@ async def test_a_terminal_there_is_the_one_here(here: LiveApi, url: str) -> None
         assert seat.is_as_before
 
 
-async def test_a_warning_is_a_line_of_its_own(here: LiveApi, url: str) -> None:
+async def test_a_warning_is_a_separate_line(here: LiveApi, url: str) -> None:
     workspace_id = await running(here)
     async with TerminalUser(environment(here, url), "shell", "nb") as seat:
         await seat.until(b"$ ")
@@ -76,7 +76,7 @@ async def test_a_warning_is_a_line_of_its_own(here: LiveApi, url: str) -> None:
         assert await seat.ended() == 7
 
 
-async def test_a_tilde_and_a_dot_leave(here: LiveApi, url: str) -> None:
+async def test_a_tilde_and_a_dot_end_the_shell(here: LiveApi, url: str) -> None:
     await running(here)
     async with TerminalUser(environment(here, url), "shell", "nb") as seat:
         await seat.until(b"$ ")
@@ -90,7 +90,7 @@ async def test_a_tilde_and_a_dot_leave(here: LiveApi, url: str) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-async def test_a_signal_gives_the_terminal_back(here: LiveApi, url: str, number: int) -> None:
+async def test_a_signal_restores_the_terminal(here: LiveApi, url: str, number: int) -> None:
     await running(here)
     async with TerminalUser(environment(here, url), "shell", "nb") as seat:
         await seat.until(b"$ ")
@@ -100,7 +100,7 @@ async def test_a_signal_gives_the_terminal_back(here: LiveApi, url: str, number:
         assert seat.is_as_before
 
 
-async def test_somebody_who_is_signed_out_is_told_and_has_their_terminal_back(here: LiveApi, url: str) -> None:
+async def test_a_revoked_token_ends_the_shell_with_a_message_and_restores_the_terminal(here: LiveApi, url: str) -> None:
     await running(here)
     ada = here.people["ada"]
     [token] = await here.accounts.tokens(ada.caller)
@@ -112,7 +112,7 @@ async def test_somebody_who_is_signed_out_is_told_and_has_their_terminal_back(he
         assert seat.is_as_before
 
 
-async def test_a_server_that_goes_away_gives_the_terminal_back(here: LiveApi) -> None:
+async def test_a_lost_server_restores_the_terminal(here: LiveApi) -> None:
     await running(here)
     async with contextlib.AsyncExitStack() as stack:
         url = await stack.enter_async_context(at_a_port(here.path))
@@ -124,7 +124,7 @@ async def test_a_server_that_goes_away_gives_the_terminal_back(here: LiveApi) ->
             assert seat.is_as_before
 
 
-async def test_it_goes_on_after_it_was_stopped(here: LiveApi, url: str) -> None:
+async def test_the_shell_continues_after_sigstop_and_sigcont(here: LiveApi, url: str) -> None:
     await running(here)
     async with TerminalUser(environment(here, url), "shell", "nb") as seat:
         await seat.until(b"$ ")
@@ -140,7 +140,7 @@ async def test_it_goes_on_after_it_was_stopped(here: LiveApi, url: str) -> None:
 @pytest.mark.parametrize(
     ("said", "code"), [(b"echo one\necho two\nexit 3", 3), (b"echo one\necho two\n", 0), (b"echo one\necho two", 0)]
 )
-async def test_what_is_piped_is_typed_and_its_end_is_the_end(
+async def test_piped_input_is_typed_and_its_end_ends_the_shell(
     here: LiveApi, url: str, said: bytes, code: int, tmp_path: Path
 ) -> None:
     await running(here)
@@ -163,7 +163,7 @@ async def test_what_is_piped_is_typed_and_its_end_is_the_end(
     assert out.index(b"\none") < out.index(b"\ntwo")
 
 
-async def test_where_nothing_runs_it_says_what_to_do(here: LiveApi, url: str) -> None:
+async def test_a_workspace_that_is_not_running_gives_the_start_command(here: LiveApi, url: str) -> None:
     await here.create("asleep")
     async with TerminalUser(environment(here, url), "shell", "asleep", "--no-wake") as seat:
         assert await seat.ended() == 1

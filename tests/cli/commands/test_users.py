@@ -59,7 +59,7 @@ async def test_signing_in_again_leaves_no_token_behind(torpor: Real) -> None:
     assert len((await torpor.ok("tokens", "list", "--json")).json["items"]) == 1
 
 
-async def test_a_wrong_password_signs_nobody_in(torpor: Real) -> None:
+async def test_a_wrong_password_is_refused_and_stores_nothing(torpor: Real) -> None:
     await torpor.ok("users", "create", "eve", by="root", stdin=f"{PASSWORD}\n")
     ended = await torpor("login", torpor.url, "--username", "eve", "--json", stdin="something else\n")
     assert ended.code == 1
@@ -69,7 +69,7 @@ async def test_a_wrong_password_signs_nobody_in(torpor: Real) -> None:
     assert (await torpor("login", torpor.url)).code == 2
 
 
-async def test_a_token_that_one_has_is_kept_by_its_owner(torpor: Real) -> None:
+async def test_logout_does_not_revoke_a_token_that_was_given(torpor: Real) -> None:
     token = torpor.here.people["ada"].token
     await torpor.ok("login", torpor.url, "--token", "-", stdin=f"{token}\n")
     assert (await torpor.ok("limits", "--json")).json["running_mine"] == 0
@@ -77,7 +77,7 @@ async def test_a_token_that_one_has_is_kept_by_its_owner(torpor: Real) -> None:
     await torpor.ok("list", by="ada")
 
 
-async def test_tokens_are_made_shown_once_and_revoked(torpor: Real) -> None:
+async def test_tokens_are_created_shown_once_and_revoked(torpor: Real) -> None:
     made = await torpor.ok("tokens", "create", "ci", "--scope", "read", "--scope", "USE", "--for", "2d", by="ada")
     token, newline = made.text.split("\n")
     assert newline == ""
@@ -101,7 +101,7 @@ async def test_tokens_are_made_shown_once_and_revoked(torpor: Real) -> None:
     assert "sign in with `torpor login URL`" in gone.said
 
 
-async def test_users_are_made_changed_and_signed_out(torpor: Real) -> None:
+async def test_users_are_created_changed_and_signed_out(torpor: Real) -> None:
     # An administrator with a password must remain, or the server refuses to deactivate the last one.
     await torpor.ok("users", "change", "root", "--password", by="root", stdin=f"{PASSWORD}\n")
     made = await torpor.ok("users", "create", "eve", "--max-running", "3", "--json", by="root", stdin=f"{PASSWORD}\n")
@@ -129,7 +129,7 @@ async def test_users_are_made_changed_and_signed_out(torpor: Real) -> None:
     assert "ask an administrator" in refused.said
 
 
-async def test_a_new_password_is_the_one_that_counts(torpor: Real) -> None:
+async def test_a_new_password_replaces_the_old_one(torpor: Real) -> None:
     await torpor.ok("users", "create", "eve", by="root", stdin=f"{PASSWORD}\n")
     await torpor.ok("users", "change", "eve", "--password", by="root", stdin="another of them\n")
     assert (await torpor("login", torpor.url, "-u", "eve", stdin=f"{PASSWORD}\n")).code == 1
@@ -153,7 +153,7 @@ async def test_sessions_are_listed_and_ended(torpor: Real) -> None:
     assert (await torpor.ok("sessions", "end", "all")).text == "2 sessions have ended\n"
 
 
-async def test_what_is_shared_is_there_for_others_until_it_is_not(torpor: Real) -> None:
+async def test_a_shared_workspace_is_visible_until_the_share_ends(torpor: Real) -> None:
     await torpor.here.create("demo")
     assert (await torpor("show", "demo", by="bob")).code == 1
     assert (await torpor.ok("shares", "demo", by="ada")).text.startswith("demo is not shared")
@@ -171,7 +171,7 @@ async def test_what_is_shared_is_there_for_others_until_it_is_not(torpor: Real) 
     assert (await torpor("show", "demo", by="bob")).code == 1
 
 
-async def test_the_audit_log_tells_who_did_what(torpor: Real) -> None:
+async def test_the_audit_log_shows_users_and_actions(torpor: Real) -> None:
     for number in range(3):
         await torpor.here.create(f"w{number}")
         await torpor.ok("stop", f"w{number}", by="ada")
@@ -187,7 +187,7 @@ async def test_the_audit_log_tells_who_did_what(torpor: Real) -> None:
     assert (await torpor.ok("audit", "--json", by="bob")).json == {"items": []}
 
 
-async def test_limits_name_what_runs(torpor: Real) -> None:
+async def test_limits_names_running_workspaces(torpor: Real) -> None:
     await torpor.ok("create", "demo", "--template", "terminal", by="ada")
     assert (await torpor.ok("limits", "--json", by="ada")).json["running"] == ["demo"]
     told = (await torpor.ok("limits", by="ada")).text

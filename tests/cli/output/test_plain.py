@@ -18,13 +18,13 @@ def drawn_at_a_terminal(drawn: Renderable, width: int, **how: object) -> str:
     return captured.get()
 
 
-def test_columns_are_aligned_and_lines_end_with_what_they_say() -> None:
+def test_columns_are_aligned_without_trailing_spaces() -> None:
     rows = [[text("a"), text(7), text("x")], [text("long"), text(123), text("")]]
     shown = to_text(table(["NAME", Column("SIZE", is_right=True), "WHY"], rows))
     assert shown == "NAME  SIZE  WHY\na        7  x\nlong   123\n"
 
 
-def test_what_has_several_lines_stays_in_its_column() -> None:
+def test_a_value_of_several_lines_stays_in_its_column() -> None:
     shown = facts([("one", text("a\nb")), ("three", text("c"))])
     assert to_text(shown) == "one    a\n       b\nthree  c\n"
 
@@ -34,7 +34,7 @@ def test_wide_letters_take_two_columns() -> None:
     assert to_text(table(["A", "B"], [[text("日本"), text("x")]])) == "A     B\n日本  x\n"
 
 
-def test_tabs_are_made_room_for() -> None:
+def test_tabs_count_in_the_column_width() -> None:
     assert to_text(table(["A", "B"], [[text("a\tb"), text("x")]])) == "A          B\na       b  x\n"
 
 
@@ -48,13 +48,13 @@ def test_plain_text_is_what_a_terminal_shows_without_its_colours() -> None:
         assert [each.rstrip() for each in shown.splitlines()] == to_text(drawn).splitlines()
 
 
-def test_colours_are_there_at_a_terminal_only_where_they_are_wanted() -> None:
+def test_colours_are_shown_at_a_terminal_unless_disabled() -> None:
     drawn = render.workspaces([workspace()], NOW)
     assert "\x1b[" in drawn_at_a_terminal(drawn, 200, color_system="standard")
     assert "\x1b[3" not in drawn_at_a_terminal(drawn, 200, color_system="standard", no_color=True)
 
 
-def test_columns_go_where_there_is_no_room_and_the_most_important_stay() -> None:
+def test_less_important_columns_are_dropped_at_small_widths() -> None:
     whole = render.workspaces([workspace()], NOW)
     assert isinstance(whole, Table)
     assert fit_to_width(whole, natural_width(whole)) == whole
@@ -72,7 +72,7 @@ def words_of(drawn: Renderable) -> str:
     return " ".join(to_text(drawn).splitlines()[1].split())
 
 
-def test_people_read_well() -> None:
+def test_users_tokens_and_sessions_are_readable() -> None:
     user = {"id": "u1", "username": "eve", "is_admin": True, "is_active": False, "max_running": None, "created_at": AT}
     assert words_of(render_users.users([user], NOW)) == "eve admin no default 3 min ago u1"
     token: Record = {"id": "t1", "label": "ci", "scopes": [], "created_at": AT, "last_used_at": None, "expires_at": None}

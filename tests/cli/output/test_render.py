@@ -44,7 +44,7 @@ NOW = datetime.fromisoformat(AT) + timedelta(minutes=3, seconds=20)
         (-90, "in 1 min"),
     ],
 )
-def test_a_time_is_told_from_now(seconds: float, told: str) -> None:
+def test_a_time_is_shown_relative_to_now(seconds: float, told: str) -> None:
     now = datetime(2026, 3, 1, 12, tzinfo=UTC)
     assert ago((now - timedelta(seconds=seconds)).isoformat(), now) == told
 
@@ -69,7 +69,7 @@ def test_never_is_a_dash() -> None:
         (90_000, "1 d 1 h"),
     ],
 )
-def test_a_duration_has_two_steps_at_most(seconds: float | None, told: str) -> None:
+def test_a_duration_has_at_most_two_units(seconds: float | None, told: str) -> None:
     assert duration(seconds) == told
 
 
@@ -85,11 +85,11 @@ def test_a_duration_has_two_steps_at_most(seconds: float | None, told: str) -> N
         (5 << 40, "5.0 TiB"),
     ],
 )
-def test_a_size_is_told_in_its_unit(count: int | None, told: str) -> None:
+def test_a_size_is_shown_with_its_unit(count: int | None, told: str) -> None:
     assert size(count) == told
 
 
-def test_what_a_program_wrote_does_not_steer_the_terminal() -> None:
+def test_control_characters_are_escaped() -> None:
     assert escaped("a\x1b[2Jb\x07\tc\nd\r\ne\rf") == "a\\x1b[2Jb\\x07\tc\nd\r\ne\\rf"
     assert escaped("\x7f \x9b2J \u202eevil \u2028 \u00f6 \U0001f600") == "\\x7f \\x9b2J \\u202eevil \\u2028 \u00f6 \U0001f600"
     assert escaped_line("one\ntwo\r\nthree\x00") == "one\\ntwo\\nthree\\x00"
@@ -112,14 +112,14 @@ def test_the_list_has_a_line_for_each() -> None:
     assert len(lines) == 3
 
 
-def test_the_list_names_owners_where_they_differ_and_what_is_wrong() -> None:
+def test_the_list_shows_owners_if_they_differ_and_errors() -> None:
     other = workspace(owner="eve", phase="ERROR", error=error(reason="DataLost"))
     lines = to_text(render.workspaces([workspace(), other], NOW)).splitlines()
     assert "OWNER" in lines[0]
     assert lines[2].split()[1:3] == ["Error", "DataLost"]
 
 
-def test_what_each_home_takes_on_the_disk_is_a_column() -> None:
+def test_the_list_has_a_column_with_the_disk_use() -> None:
     items = [workspace(disk_bytes=3 << 20, disk_measured_at=AT), workspace(name="new", disk_bytes=None, disk_measured_at=None)]
     head, first, second = to_text(render.workspaces(items, NOW)).splitlines()
     assert head.split().index("DISK") > 0
@@ -127,13 +127,13 @@ def test_what_each_home_takes_on_the_disk_is_a_column() -> None:
     assert "MiB" not in second
 
 
-def test_a_workspace_shows_what_its_home_takes_and_when_that_was_measured() -> None:
+def test_a_workspace_shows_its_disk_use_and_the_time_of_measurement() -> None:
     shown = to_text(render.workspace(workspace(disk_bytes=5 << 30, disk_measured_at=AT), NOW))
     assert f"5.0 GiB, measured {ago(AT, NOW)}" in shown
     assert "not measured yet" in to_text(render.workspace(workspace(disk_bytes=None, disk_measured_at=None), NOW))
 
 
-def test_what_waits_for_disk_space_says_so() -> None:
+def test_a_workspace_that_waits_for_disk_space_is_shown_so() -> None:
     low = {"policy.healthy": condition("True", "DiskLow", "the disk of the homes (/d) has 5 MiB free")}
     waiting = workspace(phase="STANDBY", conditions=low)
     assert "waits for disk space" in to_text(render.workspaces([waiting], NOW))
@@ -143,7 +143,7 @@ def test_what_waits_for_disk_space_says_so() -> None:
     assert "5 MiB free; it continues automatically" in change_line(waiting)
 
 
-def test_what_is_stopped_soon_says_so_in_list_show_and_events() -> None:
+def test_a_coming_stop_is_shown_in_list_show_and_events() -> None:
     soon = workspace(sleeps_at=(NOW + timedelta(seconds=250)).isoformat())
     assert "sleeps in 4 min" in to_text(render.workspaces([soon], NOW)).splitlines()[1]
     assert "sleeps in 4 min, because it is not in use" in to_text(render.workspace(soon, NOW))
@@ -154,7 +154,7 @@ def test_what_is_stopped_soon_says_so_in_list_show_and_events() -> None:
 
 
 @pytest.mark.parametrize(("left_s", "told"), [(298, "in 5 min"), (61, "in 1 min"), (59, "in 59 s"), (0.2, "now"), (-5, "now")])
-def test_the_line_in_a_terminal_says_when_and_what_to_do(left_s: float, told: str) -> None:
+def test_the_warning_in_a_terminal_has_the_time_and_what_to_do(left_s: float, told: str) -> None:
     line = sleep_line("demo", (NOW + timedelta(seconds=left_s)).isoformat(), NOW)
     assert line.startswith("[torpor] demo goes to sleep at 12:")
     assert line.endswith(f"({told}) because it is not in use; type to keep it awake")
@@ -183,14 +183,14 @@ def test_an_error_is_shown_with_its_context() -> None:
         assert part in shown
 
 
-def test_an_error_says_from_which_phase_it_was_entered() -> None:
+def test_an_error_shows_the_previous_phase() -> None:
     shown = to_text(render.workspace(workspace(phase="ERROR", previous_phase="RUNNING", error=error()), NOW))
     assert "from Running" in shown
     again = to_text(render.workspace(workspace(phase="RUNNING", previous_phase="STANDBY"), NOW))
     assert "from Stopped" not in again, "only an error shows it"
 
 
-def test_what_an_error_does_not_know_is_not_shown() -> None:
+def test_unknown_details_of_an_error_are_not_shown() -> None:
     shown = to_text(
         render.workspace(workspace(phase="ERROR", error=error(context={"exit_code": None, "action": "start"})), NOW)
     )
@@ -202,7 +202,7 @@ def test_brackets_are_text_and_not_markup() -> None:
     assert "[bold]x[/bold] :smile:" in to_text(render.workspace(workspace(command=["[bold]x[/bold] :smile:"]), NOW))
 
 
-def test_the_history_tells_durations_and_outcomes() -> None:
+def test_the_history_shows_durations_and_outcomes() -> None:
     attempt = {
         "op_id": "o",
         "kind": "STARTING",
@@ -222,13 +222,13 @@ def test_the_history_tells_durations_and_outcomes() -> None:
     assert " ".join(lines[2].split()) == "3 min ago Starting 1 1 min 1 s failed 2.0 KiB ActionFailed: no"
 
 
-def test_archives_tell_size_and_proof() -> None:
+def test_archives_are_shown_with_size_and_time_of_proof() -> None:
     archive = {"key": "w/1-2.tar.zst", "generation": 1, "revision": 2, "size_bytes": 2048, "home_bytes": 9, "proven_at": AT}
     line = to_text(render.archives([archive], NOW)).splitlines()[1]
     assert " ".join(line.split()) == "w/1-2.tar.zst 1 2 2.0 KiB 9 B 3 min ago"
 
 
-def test_an_explanation_ends_with_the_ways_out() -> None:
+def test_an_explanation_ends_with_the_possible_actions() -> None:
     waiting = {"what": "its port to respond", "until": (NOW + timedelta(minutes=2)).isoformat()}
     shown = to_text(render.explanation(explanation(waiting_for=waiting, next="it is tried again"), NOW))
     assert shown.startswith("demo has an error: action required\nIts program could not be started.\n")
@@ -237,14 +237,14 @@ def test_an_explanation_ends_with_the_ways_out() -> None:
     assert shown.endswith("  torpor recover demo  try again\n  torpor delete demo   give it up\n")
 
 
-def test_what_others_wrote_does_not_look_like_a_line_of_the_explanation() -> None:
+def test_text_of_others_cannot_imitate_a_line_of_the_explanation() -> None:
     told = explanation(lines=["Awake: bob keeps it awake: tests\nNext: nothing; \x1b[31mwatch out."])
     drawn = to_text(render.explanation(told, NOW)).splitlines()
     assert "Awake: bob keeps it awake: tests" in drawn
     assert "    Next: nothing; \\x1b[31mwatch out." in drawn
 
 
-def test_findings_tell_what_blocks() -> None:
+def test_findings_are_ok_warning_or_failed() -> None:
     items = [
         {"what": "a", "ok": True, "detail": "fine", "advice": "", "blocks": False},
         {"what": "b", "ok": False, "detail": "half", "advice": "do", "blocks": False},
@@ -253,7 +253,7 @@ def test_findings_tell_what_blocks() -> None:
     assert [line.split()[0] for line in to_text(render.findings(items)).splitlines()[1:]] == ["ok", "warning", "FAILED"]
 
 
-def test_the_bar_is_there_only_while_progress_is_known() -> None:
+def test_the_bar_is_shown_only_while_progress_is_known() -> None:
     def drawn(progress: int | None) -> str:
         console = Console(width=100, force_terminal=True, color_system=None)
         with console.capture() as captured:
@@ -265,7 +265,7 @@ def test_the_bar_is_there_only_while_progress_is_known() -> None:
     assert "━" not in drawn(None)
 
 
-def test_lines_about_a_wish() -> None:
+def test_a_request_is_confirmed_in_one_line() -> None:
     assert wish_line(workspace()) == "demo is running at http://demo.localhost:8080/"
     assert wish_line(workspace(phase="STANDBY")).startswith("demo: Stopped; requested state: Running (")
     assert reached_line(workspace(phase="STANDBY")) == "demo is stopped"
@@ -273,7 +273,7 @@ def test_lines_about_a_wish() -> None:
     assert "failed once, is retried" in change_line(retried)
 
 
-def test_whoever_waits_is_told_what_cannot_be_reached() -> None:
+def test_an_outage_is_shown_while_waiting() -> None:
     out = {"policy.healthy": condition("True", "RuntimeOut", "the runtime cannot be reached: no answer")}
     waiting = workspace(phase="STANDBY", conditions=out)
     told = "the runtime cannot be reached: no answer; this is retried"

@@ -90,7 +90,7 @@ WORKER = ("worker", "127.0.0.1:7000", "--join", "join.json", "--input", "in", "-
         (("validate",), "Missing argument 'PATH'"),
     ],
 )
-def test_what_is_said_wrongly_is_told_in_one_line(torpor: Torpor, words: tuple[str, ...], said: str) -> None:
+def test_wrong_usage_is_reported_in_one_line(torpor: Torpor, words: tuple[str, ...], said: str) -> None:
     ended = torpor("sort", *words)
     assert (ended.code, ended.out) == (ExitCode.USAGE, b"")
     assert ended.said.startswith("torpor: ")
@@ -98,13 +98,13 @@ def test_what_is_said_wrongly_is_told_in_one_line(torpor: Torpor, words: tuple[s
     assert said in ended.said
 
 
-def test_a_problem_is_json_where_json_was_asked_for(torpor: Torpor) -> None:
+def test_a_problem_is_json_with_the_json_option(torpor: Torpor) -> None:
     ended = torpor("sort", *RUN, "--format", "csv", "--json")
     assert ended.code == ExitCode.USAGE
     assert ended.json["code"] == "bad_format"
 
 
-def test_sort_alone_is_its_help(torpor: Torpor) -> None:
+def test_sort_without_a_command_shows_the_help(torpor: Torpor) -> None:
     ended = torpor("sort")
     assert ended.code == 0
     for command in ("run", "master", "worker", "status", "abort", "join", "generate", "validate"):
@@ -145,7 +145,7 @@ def test_defaults_are_those_of_the_sort(torpor: Torpor) -> None:
     }
 
 
-def test_a_deadline_that_is_said_holds_and_the_others_stay() -> None:
+def test_a_given_deadline_replaces_only_its_default() -> None:
     assert deadlines() == Deadlines()
     assert deadlines(heartbeat=0.1, heartbeat_lost=0.5) == replace(Deadlines(), heartbeat=0.1, heartbeat_lost=0.5)
     assert deadlines(registration=1, worker_grace=2, master_grace=3) == Deadlines(
@@ -158,14 +158,14 @@ def test_addresses(text: str) -> None:
     assert address(text, "MASTER") == text
 
 
-def test_nothing_heavy_is_imported_before_it_is_needed() -> None:
+def test_sort_help_imports_no_heavy_modules() -> None:
     seen = "import sys; from torpor.cli.main import run; run(['sort', 'run', '--help']); print(*sys.modules, file=sys.stderr)"
     done = subprocess.run([sys.executable, "-c", seen], capture_output=True, text=True, timeout=60, check=True)
     assert "--output" in done.stdout
     assert not (HEAVY | {"rich"}) & set(done.stderr.split())
 
 
-def test_a_bad_word_needs_no_arrays(tmp_path: Path) -> None:
+def test_wrong_usage_imports_neither_numpy_nor_grpc(tmp_path: Path) -> None:
     seen = (
         "import sys; from torpor.cli.main import run; run(['sort', 'run', 'in', '-o', 'out', '--format', 'csv']);"
         "print(*sys.modules)"
@@ -204,18 +204,18 @@ def test_every_error_ends_with_its_own_exit_code(error: BaseException, exit_code
         assert raised.value.what == "join.json: No such file or directory"
 
 
-def test_a_reader_that_went_away_is_not_an_error_of_the_sort() -> None:
+def test_a_closed_output_is_not_an_error_of_the_sort() -> None:
     with pytest.raises(BrokenPipeError), exit_codes.translate_sort_errors():
         raise BrokenPipeError
 
 
-def test_what_holds_after_an_interruption_is_said() -> None:
+def test_an_interruption_says_how_to_continue() -> None:
     with pytest.raises(CommandError) as raised, exit_codes.translate_sort_errors(interrupted="the same command goes on"):
         raise KeyboardInterrupt
     assert raised.value.as_text() == "torpor: interrupted (the same command goes on)"
 
 
-def test_a_sort_that_went_well(capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path) -> None:
+def test_a_successful_sort_is_reported(capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path) -> None:
     commands.show_report(job(), tmp_path / "report.html", history=False, as_json=False)
     assert capfdbinary.readouterr() == (as_summary(job()).encode(), b"")
     assert (tmp_path / "report.html").read_text(encoding="utf-8").startswith("<!doctype html>")
@@ -225,7 +225,7 @@ def test_a_sort_that_went_well(capfdbinary: pytest.CaptureFixture[bytes], tmp_pa
     assert json.loads(capfdbinary.readouterr().out) == as_plain(job())
 
 
-def test_a_sort_that_failed_is_told_and_drawn_and_exits_with_3(
+def test_a_failed_sort_is_reported_with_a_page_and_exits_with_3(
     capfdbinary: pytest.CaptureFixture[bytes], tmp_path: Path
 ) -> None:
     failed = job(SortOutcome.FAILED, "worker 1: the disk is full")
@@ -269,7 +269,7 @@ def job_status(*workers: WorkerStatus, state: str = "Sorting", expected: int = 2
     )
 
 
-def test_one_plain_line_for_each_change() -> None:
+def test_each_change_is_one_plain_line() -> None:
     said: list[str] = []
     lines = ProgressLines(change=said.append)
     lines(job_status(state="WaitingForWorkers"))
@@ -289,7 +289,7 @@ def test_one_plain_line_for_each_change() -> None:
 
 
 @pytest.mark.parametrize(("progress", "done"), [(0, 0), (15, 0), (35, 50_000_000), (55, 100_000_000), (80, 100_000_000)])
-def test_how_much_is_sorted_follows_from_the_progress(progress: float, done: float) -> None:
+def test_the_sorted_bytes_follow_from_the_progress(progress: float, done: float) -> None:
     assert sorted_bytes(worker(0, "Sorting", progress)) == pytest.approx(done)
     assert sorted_bytes(worker(0, "Merging", progress)) is None
 
@@ -311,7 +311,7 @@ def test_the_speed_is_measured_since_a_worker_was_first_seen_sorting() -> None:
     )
 
 
-def test_one_bar_for_each_worker() -> None:
+def test_each_worker_has_one_bar() -> None:
     status = job_status(worker(0, "Sorting", 35), worker(1, "Shuffling", 60, attempt=3))
     lines = without_colours(bars(status, {"host-0": 123_400_000.0})).splitlines()
     assert lines[0] == "Sorting: workers sort their inputs"
@@ -323,7 +323,7 @@ def test_one_bar_for_each_worker() -> None:
     assert len(lines) == 3
 
 
-def test_whoever_can_be_asked_is_asked_until_it_is_over() -> None:
+def test_the_status_is_polled_until_the_job_ends() -> None:
     said: list[str] = []
     standings = [job_status(state="WaitingForWorkers"), job_status(state="Sampling")]
     asked = threading.Event()
@@ -346,7 +346,7 @@ def test_workers_that_are_missing_are_counted() -> None:
     assert lines[0].endswith("(1 of 4 workers have registered)")
 
 
-def test_how_it_stands_as_a_table() -> None:
+def test_the_status_is_shown_as_a_table() -> None:
     status = replace(job_status(worker(0, "Sorting", 35), worker(None, "Sampling", 10)), reason="lost \x1b[2J")
     text = without_colours(status_view(status))
     assert "\x1b" not in text
@@ -357,7 +357,7 @@ def test_how_it_stands_as_a_table() -> None:
     assert "WORKER" not in without_colours(status_view(job_status(state="WaitingForWorkers")))
 
 
-def test_how_it_stands_for_programs() -> None:
+def test_the_status_is_available_as_json() -> None:
     told = json.loads(json.dumps(plain(job_status(worker(0, "Sorting", 35), worker(None, "Sampling", 10)))))
     assert told["workers"][0] == {
         "index": 0,
@@ -380,7 +380,7 @@ def test_how_it_stands_for_programs() -> None:
     ]
 
 
-def test_at_a_terminal_the_bars_live_and_standard_output_stays_clean(
+def test_at_a_terminal_the_bars_are_on_stderr_and_stdout_stays_clean(
     capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ours, theirs = pty.openpty()
@@ -417,7 +417,7 @@ def test_generate_and_validate(torpor: Torpor, tmp_path: Path) -> None:
     assert found.text.startswith("First unordered record is record ")
 
 
-def test_validate_what_is_in_order(torpor: Torpor, tmp_path: Path) -> None:
+def test_validate_accepts_sorted_data(torpor: Torpor, tmp_path: Path) -> None:
     (tmp_path / "lines").write_text("a,2\nb,2\nc,1\n")
     ended = torpor("sort", "validate", str(tmp_path / "lines"), "--format", "lines", "--json")
     assert ended.code == 0
@@ -435,7 +435,7 @@ def test_validate_what_is_in_order(torpor: Torpor, tmp_path: Path) -> None:
     assert (by_field.json["in_order"], by_field.json["first_unordered"], by_field.json["duplicate_keys"]) == (False, 2, 1)
 
 
-def test_generate_as_it_was_told(torpor: Torpor, tmp_path: Path) -> None:
+def test_generate_follows_its_options(torpor: Torpor, tmp_path: Path) -> None:
     made = torpor("sort", "generate", "7", str(tmp_path / "a"), "--ascii", "--seed", "5", "--threads", "1", "--json")
     assert made.json == {"file": f"{tmp_path}/a", "records": 7, "size_bytes": 700}
     assert torpor("sort", "generate", "12", str(tmp_path / "b"), "--ascii").code == 0
@@ -444,7 +444,7 @@ def test_generate_as_it_was_told(torpor: Torpor, tmp_path: Path) -> None:
     assert (tmp_path / "b").read_bytes() != (tmp_path / "c").read_bytes()
 
 
-def test_generate_overwrites_nothing(torpor: Torpor, tmp_path: Path) -> None:
+def test_generate_does_not_overwrite_a_file(torpor: Torpor, tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("precious")
     ended = torpor("sort", "generate", "7", str(tmp_path / "mine"), "--json")
     assert (ended.code, ended.json["code"]) == (ExitCode.REFUSED, "exists")
@@ -462,7 +462,7 @@ def test_validate_says_which_file_is_wrong(torpor: Torpor, tmp_path: Path, name:
 # ── real programs ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_master_that_is_not_there() -> None:
+def test_a_missing_master_is_unreachable() -> None:
     ended = torpor_process("sort", "status", "127.0.0.1:1", "--json")
     assert ended.code == ExitCode.UNREACHABLE
     assert ended.json["code"] == "unreachable"

@@ -30,7 +30,7 @@ STORIES = {
 
 
 @pytest.mark.parametrize("name", STORIES)
-def test_killed_and_started_again(name: str, data: Data, undisturbed: Undisturbed) -> None:
+def test_a_killed_master_is_started_again(name: str, data: Data, undisturbed: Undisturbed) -> None:
     memory, deaths = STORIES[name]
     reference = undisturbed.of(memory)
     with cluster(data.inputs, memory=memory) as here:
@@ -59,7 +59,7 @@ TORN = {
 
 
 @pytest.mark.parametrize("name", TORN)
-def test_a_torn_journal_counts_as_lost_and_the_job_begins_again(name: str, data: Data, undisturbed: Undisturbed) -> None:
+def test_a_damaged_journal_counts_as_lost_and_the_job_begins_again(name: str, data: Data, undisturbed: Undisturbed) -> None:
     """The workers go on: each registers again by itself, with a later attempt, and keeps its files."""
     memory, deaths = TORN[name]
     reference = undisturbed.of(memory)
@@ -77,7 +77,7 @@ def test_a_torn_journal_counts_as_lost_and_the_job_begins_again(name: str, data:
 
 
 @pytest.mark.parametrize("how", DAMAGE)
-def test_a_journal_may_be_torn_in_any_way(how: str, data: Data, undisturbed: Undisturbed) -> None:
+def test_any_damage_of_the_journal_counts_as_lost(how: str, data: Data, undisturbed: Undisturbed) -> None:
     """A worker that is killed meanwhile, and one that was completed, come back to a master without its journal."""
     reference = undisturbed.of(LAZY)
     with cluster(data.inputs, memory=LAZY) as here:
@@ -93,7 +93,7 @@ def test_a_journal_may_be_torn_in_any_way(how: str, data: Data, undisturbed: Und
         assert [worker["attempts"] for worker in report["workers"]] == [2, 2, 2]
 
 
-def test_killed_while_some_workers_are_here(data: Data, undisturbed: Undisturbed) -> None:
+def test_a_master_killed_during_registration_keeps_registered_workers(data: Data, undisturbed: Undisturbed) -> None:
     """Workers that have registered need not register again."""
     reference = undisturbed.of(LAZY)
     with cluster(data.inputs, memory=LAZY, indexed=False) as here:

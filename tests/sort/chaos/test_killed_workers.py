@@ -71,7 +71,7 @@ STORIES = {
 
 
 @pytest.mark.parametrize("name", STORIES)
-def test_killed_and_started_again(name: str, data: Data, undisturbed: Undisturbed) -> None:
+def test_a_killed_worker_is_started_again(name: str, data: Data, undisturbed: Undisturbed) -> None:
     story = STORIES[name]
     reference = undisturbed.of(story.memory)
     holds = {index: [hold for one, hold in story.deaths if one == index] for index in range(len(data.inputs))}

@@ -39,7 +39,7 @@ def let_go(here: Cluster, index: int, state: W | None) -> None:
 
 @pytest.mark.parametrize("memory", [LAZY, SPILLED])
 @pytest.mark.parametrize("hold", WORKER_HOLDS)
-def test_a_worker(hold: str, memory: str, data: Data, undisturbed: Undisturbed) -> None:
+def test_a_worker_killed_in_any_state_continues(hold: str, memory: str, data: Data, undisturbed: Undisturbed) -> None:
     reference = undisturbed.of(memory)
     waits_for = WORKER_WAITS_FOR.get(W(hold.partition(":")[0]))
     with cluster(data.inputs, memory=memory, indexed=memory == LAZY) as here:
@@ -51,7 +51,7 @@ def test_a_worker(hold: str, memory: str, data: Data, undisturbed: Undisturbed) 
 
 
 @pytest.mark.parametrize("moment", Moment)
-def test_a_failed_worker(moment: Moment, data: Data, undisturbed: Undisturbed) -> None:
+def test_a_failed_worker_killed_at_any_moment_continues(moment: Moment, data: Data, undisturbed: Undisturbed) -> None:
     """Ended by a signal, the worker fails in order, and is killed while it does."""
     reference = undisturbed.of(SPILLED)
     with cluster(data.inputs, memory=SPILLED) as here:
@@ -69,7 +69,7 @@ def test_a_failed_worker(moment: Moment, data: Data, undisturbed: Undisturbed) -
 
 @pytest.mark.parametrize("memory", [LAZY, SPILLED])
 @pytest.mark.parametrize("hold", MASTER_HOLDS)
-def test_a_master(hold: str, memory: str, data: Data, undisturbed: Undisturbed) -> None:
+def test_a_master_killed_in_any_state_continues(hold: str, memory: str, data: Data, undisturbed: Undisturbed) -> None:
     reference = undisturbed.of(memory)
     waits_for = MASTER_WAITS_FOR.get(M(hold.partition(":")[0]))
     if hold.endswith(Moment.BEFORE_SAVE):

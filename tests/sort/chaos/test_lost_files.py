@@ -11,7 +11,7 @@ from torpor.sort.data.worker_directory import WorkerDirectory
 pytestmark = pytest.mark.e2e
 
 
-def test_two_at_once_and_one_of_them_twice(data: Data, undisturbed: Undisturbed) -> None:
+def test_two_workers_are_killed_and_one_loses_its_scratch_twice(data: Data, undisturbed: Undisturbed) -> None:
     """One keeps its scratch; the other loses it, twice."""
     reference = undisturbed.of(SPILLED)
     with cluster(data.inputs, memory=SPILLED, indexed=False) as here:
@@ -32,7 +32,7 @@ def test_two_at_once_and_one_of_them_twice(data: Data, undisturbed: Undisturbed)
         assert [worker["attempts"] for worker in report["workers"]] == [3, 3, 1]
 
 
-def test_completed_workers_that_lost_what_they_had(data: Data, undisturbed: Undisturbed) -> None:
+def test_completed_workers_that_lost_their_files_sort_again(data: Data, undisturbed: Undisturbed) -> None:
     """A file of the output, the scratch, or only the runs in memory is lost; then the worker sorts again for those that lost
     more."""
     reference = undisturbed.of(LAZY)
@@ -58,7 +58,7 @@ def test_completed_workers_that_lost_what_they_had(data: Data, undisturbed: Undi
 
 
 @pytest.mark.parametrize("left", [0, 200], ids=["empty", "cut"])
-def test_a_torn_journal_counts_as_lost_scratch(data: Data, undisturbed: Undisturbed, left: int) -> None:
+def test_a_damaged_journal_counts_as_lost_scratch(data: Data, undisturbed: Undisturbed, left: int) -> None:
     reference = undisturbed.of(SPILLED)
     with cluster(data.inputs, memory=SPILLED) as here:
         here.start({0: "WaitingForMergeSignal:after-save"})
@@ -70,7 +70,7 @@ def test_a_torn_journal_counts_as_lost_scratch(data: Data, undisturbed: Undistur
         assert here.workers[0].said().count("this counts as lost scratch") == 1
 
 
-def test_scratch_that_is_lost_when_the_job_is_over(data: Data, undisturbed: Undisturbed) -> None:
+def test_scratch_lost_when_the_job_is_over_does_no_harm(data: Data, undisturbed: Undisturbed) -> None:
     """No worker is left that could send its parts again, so the output must stay."""
     reference = undisturbed.of(LAZY)
     with cluster(data.inputs, memory=LAZY, heartbeat_lost_s=5.0) as here:
@@ -92,7 +92,7 @@ def runs_of(here: Cluster, index: int) -> dict[str, int]:
     return {path.name: path.stat().st_mtime_ns for path in (here.scratch(index) / "runs").iterdir()}
 
 
-def test_what_was_sorted_is_kept_unless_it_is_told_not_to(data: Data, undisturbed: Undisturbed) -> None:
+def test_runs_are_kept_unless_no_resume_is_given(data: Data, undisturbed: Undisturbed) -> None:
     reference = undisturbed.of(SPILLED)
     with cluster(data.inputs, memory=SPILLED) as here:
         here.start({0: "WaitingForShuffleSignal:after-send", 1: "WaitingForMergeSignal:before-save"})
@@ -113,7 +113,7 @@ def test_what_was_sorted_is_kept_unless_it_is_told_not_to(data: Data, undisturbe
         here.ends_as(reference)
 
 
-def test_an_input_that_was_changed_meanwhile_fails_the_job(data: Data) -> None:
+def test_an_input_changed_during_a_restart_fails_the_job(data: Data) -> None:
     with cluster(data.inputs, memory=SPILLED, heartbeat_lost_s=3.0) as here:
         here.start({1: "Completed:after-save"})
         kill_worker(here, 1, "Completed:after-save")
@@ -132,7 +132,7 @@ def test_an_input_that_was_changed_meanwhile_fails_the_job(data: Data) -> None:
         here.has_left_nothing()
 
 
-def test_scratch_lost_after_the_last_good_bye(data: Data, undisturbed: Undisturbed) -> None:
+def test_a_worker_that_lost_its_scratch_after_the_end_needs_no_master(data: Data, undisturbed: Undisturbed) -> None:
     """Master and journal are gone by then; the marker in the output says that the job is completed."""
     reference = undisturbed.of(SPILLED)
     with cluster(data.inputs, memory=SPILLED) as here:

@@ -10,7 +10,7 @@ pytestmark = pytest.mark.e2e
 
 
 @pytest.mark.parametrize("asleep", ["Shuffling:after-save", "Merging:midway"])
-def test_in_other_directories_it_takes_over(asleep: str, data: Data, undisturbed: Undisturbed) -> None:
+def test_a_successor_in_other_directories_takes_over(asleep: str, data: Data, undisturbed: Undisturbed) -> None:
     reference = undisturbed.of(SPILLED)
     state, _, moment = asleep.partition(":")
     with cluster(data.inputs, memory=SPILLED) as here:
@@ -36,7 +36,7 @@ def test_in_other_directories_it_takes_over(asleep: str, data: Data, undisturbed
         assert here.outputs() == reference
 
 
-def test_in_the_same_directories_the_successor_is_refused(data: Data, undisturbed: Undisturbed) -> None:
+def test_a_successor_in_the_same_directories_is_refused(data: Data, undisturbed: Undisturbed) -> None:
     reference = undisturbed.of(LAZY)
     with cluster(data.inputs, memory=LAZY) as here:
         here.start({1: "Shuffling:after-send"})

@@ -62,7 +62,7 @@ def test_the_final_name_appears_when_everything_is_written(tmp_path: Path, sync:
     assert writer.size == len(DATA)
 
 
-def test_it_takes_the_place_of_what_was_there_at_once(tmp_path: Path) -> None:
+def test_the_final_file_is_replaced_atomically(tmp_path: Path) -> None:
     final = tmp_path / "file"
     final.write_bytes(b"before")
     temporary(final, 1).write_bytes(b"left over from a life that was killed, and longer")
@@ -72,7 +72,7 @@ def test_it_takes_the_place_of_what_was_there_at_once(tmp_path: Path) -> None:
     assert final.read_bytes() == b"after"
 
 
-def test_several_may_fill_it_in_any_order(tmp_path: Path) -> None:
+def test_a_file_can_be_written_in_any_order(tmp_path: Path) -> None:
     with atomic_file(tmp_path / "file", 0, sync=False) as writer:
         writer.write_at(b"world", 6)
         writer.write_at(memoryview(b"hello "), 0)
@@ -81,7 +81,7 @@ def test_several_may_fill_it_in_any_order(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("trouble", [RuntimeError, KeyboardInterrupt])
-def test_nothing_is_left_of_what_was_given_up(tmp_path: Path, trouble: type[BaseException]) -> None:
+def test_a_failed_write_leaves_no_file(tmp_path: Path, trouble: type[BaseException]) -> None:
     def give_up() -> None:
         with atomic_file(tmp_path / "file", 0, sync=True) as writer:
             writer.write(b"half")
@@ -92,7 +92,7 @@ def test_nothing_is_left_of_what_was_given_up(tmp_path: Path, trouble: type[Base
     assert listed(tmp_path) == []
 
 
-def test_where_it_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_a_path_that_cannot_be_written_is_an_error_with_the_path(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     (tmp_path / "taken").mkdir()
     for final in (tmp_path / "file/below", tmp_path / "missing/below", tmp_path / "taken"):
@@ -104,7 +104,7 @@ def test_where_it_cannot_be_written_is_told(tmp_path: Path) -> None:
     assert listed(tmp_path) == ["file", "taken"]
 
 
-def test_a_full_disk_is_told_and_nothing_is_left(tmp_path: Path) -> None:
+def test_a_full_disk_is_an_error_and_leaves_no_file(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk") as disk:
         final = disk / "partition.00007"
         message = f"^writing the output {final}: no space is left on the device$"
@@ -124,7 +124,7 @@ def test_a_full_disk_is_told_and_nothing_is_left(tmp_path: Path) -> None:
     ("number", "told"),
     [(errno.EDQUOT, "the disk quota is used up"), (errno.EIO, "input/output error"), (errno.EROFS, "read-only")],
 )
-def test_the_errors_of_disks_have_words(number: int, told: str) -> None:
+def test_disk_errors_are_described(number: int, told: str) -> None:
     found = to_sort_failed(OSError(number, os.strerror(number)), "/a/file", "writing the run")
     assert found.message.startswith("writing the run /a/file: ")
     assert told in found.message
@@ -140,7 +140,7 @@ with atomic_file(Path(sys.argv[1]), 2, sync=True) as writer:
 """
 
 
-def test_who_is_killed_leaves_nothing_under_the_final_name(tmp_path: Path) -> None:
+def test_a_killed_writer_leaves_no_file_under_the_final_name(tmp_path: Path) -> None:
     found = subprocess.run([sys.executable, "-c", KILLED, tmp_path / "file"])
     assert found.returncode == -signal.SIGKILL
     assert listed(tmp_path) == ["file.2.partial"]
@@ -156,7 +156,7 @@ def run(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_manifest_comes_back(tmp_path: Path) -> None:
+def test_a_manifest_is_written_and_read(tmp_path: Path) -> None:
     path = tmp_path / "run.00001.json"
     for manifest in (MANIFEST, replace(MANIFEST, extra={}, kind=FileKind.OUTPUT)):
         write_manifest(path, manifest, 0, sync=True)
@@ -164,7 +164,7 @@ def test_a_manifest_comes_back(tmp_path: Path) -> None:
     assert listed(tmp_path) == ["run.00001.json"]
 
 
-def test_what_is_no_manifest_vouches_for_nothing(tmp_path: Path) -> None:
+def test_an_invalid_manifest_is_ignored(tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     assert read_manifest(path) is None
     write_manifest(path, MANIFEST, 0, sync=False)
@@ -181,7 +181,7 @@ def test_what_is_no_manifest_vouches_for_nothing(tmp_path: Path) -> None:
         assert read_manifest(path) is None, bad
 
 
-def test_a_file_that_is_shorter_longer_renamed_or_gone_is_not_whole(run: Path) -> None:
+def test_a_file_of_another_size_or_name_is_not_complete(run: Path) -> None:
     assert is_whole(run, MANIFEST)
     assert not is_whole(run, replace(MANIFEST, name="run.00002"))
     for size in (len(DATA) - 1, len(DATA) + 1, 0):

@@ -31,13 +31,13 @@ def test_the_same_bytes_with_any_number_of_threads(tmp_path: Path, threads: int)
 
 @pytest.mark.parametrize("ascii_", [False, True])
 @pytest.mark.parametrize("skew", [False, True])
-def test_a_range_is_that_part_of_the_whole(tmp_path: Path, ascii_: bool, skew: bool) -> None:
+def test_a_range_equals_that_part_of_all_records(tmp_path: Path, ascii_: bool, skew: bool) -> None:
     generate(5000, tmp_path / "whole", ascii=ascii_, skew=skew)
     generate(1000, tmp_path / "range", ascii=ascii_, skew=skew, first=1234)
     assert (tmp_path / "range").read_bytes() == (tmp_path / "whole").read_bytes()[1234 * LENGTH : 2234 * LENGTH]
 
 
-def test_what_was_asked_for_is_what_comes(tmp_path: Path) -> None:
+def test_binary_ascii_and_skewed_records_are_generated(tmp_path: Path) -> None:
     for name, ascii_, skew in [("binary", False, False), ("ascii", True, False), ("skewed", False, True)]:
         generate(1000, tmp_path / name, ascii=ascii_, skew=skew)
     binary, ascii_text, skewed = ((tmp_path / name).read_bytes() for name in ("binary", "ascii", "skewed"))
@@ -60,7 +60,7 @@ def test_progress_adds_up_to_the_size(tmp_path: Path) -> None:
     assert len(heard) == 3
 
 
-def test_what_exists_is_not_overwritten(tmp_path: Path) -> None:
+def test_an_existing_file_is_not_overwritten(tmp_path: Path) -> None:
     path = tmp_path / "records"
     path.write_bytes(b"precious")
     with pytest.raises(SortRefused, match="exists and is not overwritten") as refused:
@@ -74,7 +74,7 @@ def test_what_exists_is_not_overwritten(tmp_path: Path) -> None:
     assert names(tmp_path) == ["dangling", "records"]
 
 
-def test_nor_is_what_appeared_meanwhile(tmp_path: Path) -> None:
+def test_a_file_that_appears_meanwhile_is_not_overwritten(tmp_path: Path) -> None:
     path = tmp_path / "records"
 
     def meanwhile(_: int) -> None:
@@ -87,20 +87,20 @@ def test_nor_is_what_appeared_meanwhile(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("records", "first"), [(-1, 0), (1, -1), (2, 2**128 - 1)])
-def test_numbers_that_do_not_exist(tmp_path: Path, records: int, first: int) -> None:
+def test_invalid_record_numbers_are_refused(tmp_path: Path, records: int, first: int) -> None:
     with pytest.raises(SortRefused, match="do not exist"):
         generate(records, tmp_path / "records", first=first)
     assert names(tmp_path) == []
 
 
-def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
+def test_a_full_disk_leaves_no_file(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk") as disk:
         with pytest.raises(SortFailed, match="records: no space is left on the device"):
             generate(SEVERAL_BLOCKS, disk / "records")
         assert names(disk) == []
 
 
-def test_a_failure_in_one_thread_ends_all_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_failure_in_one_thread_ends_all_and_leaves_no_file(tmp_path: Path) -> None:
     heard: list[int] = []
 
     def stumble(size: int) -> None:
@@ -114,6 +114,6 @@ def test_a_failure_in_one_thread_ends_all_and_leaves_nothing(tmp_path: Path) -> 
     assert names(tmp_path) == []
 
 
-def test_a_directory_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_directory_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(SortFailed, match="No such file or directory"):
         generate(10, tmp_path / "missing" / "records")

@@ -59,14 +59,14 @@ def refusal(paths: list[Path], format_: Format = Lines()) -> SortRefused:
 # ---- which files
 
 
-def test_files_come_by_their_relative_paths_byte_by_byte(tmp_path: Path) -> None:
+def test_files_are_ordered_by_the_bytes_of_their_relative_paths(tmp_path: Path) -> None:
     for name in ("b", "a/z", "a.txt", "a/b/c", "B", "ä", "a-"):
         write(tmp_path / name)
     (tmp_path / "empty").mkdir()
     assert names(find([tmp_path], GENSORT), tmp_path) == ["B", "a-", "a.txt", "a/b/c", "a/z", "b", "ä"]
 
 
-def test_names_that_are_no_text_are_read_and_journaled(tmp_path: Path) -> None:
+def test_file_names_that_are_not_utf_8_are_read_and_journaled(tmp_path: Path) -> None:
     write(Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff")), b"line\n")
     inputs = find([tmp_path], Lines())
     again = decode(Inputs, encode(inputs))
@@ -74,14 +74,14 @@ def test_names_that_are_no_text_are_read_and_journaled(tmp_path: Path) -> None:
     assert content(again, Lines(), 10) == b"line\n"
 
 
-def test_directories_come_in_the_order_given(tmp_path: Path) -> None:
+def test_directories_keep_the_given_order(tmp_path: Path) -> None:
     for name in ("one/b", "one/a", "two/a", "three"):
         write(tmp_path / name)
     found = find([tmp_path / "two", tmp_path / "three", tmp_path / "one"], GENSORT)
     assert names(found, tmp_path) == ["two/a", "three", "one/a", "one/b"]
 
 
-def test_hidden_ones_are_left_out_unless_they_are_named(tmp_path: Path) -> None:
+def test_hidden_files_are_skipped_unless_they_are_named(tmp_path: Path) -> None:
     for name in (".a", ".d/b", "c/.d", "c/e"):
         write(tmp_path / name)
     assert names(find([tmp_path], GENSORT), tmp_path) == ["c/e"]
@@ -96,7 +96,7 @@ def test_links_to_files_are_followed(tmp_path: Path) -> None:
     assert content(find([tmp_path / "also"], Lines()), Lines(), 10) == b"one\n"
 
 
-def test_a_directory_without_files_is_no_records(tmp_path: Path) -> None:
+def test_a_directory_without_files_has_no_records(tmp_path: Path) -> None:
     inputs = find([tmp_path], GENSORT)
     assert inputs == Inputs()
     assert inputs.size == 0
@@ -106,7 +106,7 @@ def test_a_directory_without_files_is_no_records(tmp_path: Path) -> None:
     assert cut(inputs, GENSORT, 3) == (Inputs(), Inputs(), Inputs())
 
 
-def test_what_is_no_file_is_refused_by_name(tmp_path: Path) -> None:
+def test_an_input_that_is_not_a_file_is_refused_with_its_name(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "loops").mkdir()
     (tmp_path / "loops/back").symlink_to(tmp_path)
@@ -142,7 +142,7 @@ for path in sys.argv[1:]:
 """
 
 
-def test_what_may_not_be_read_is_refused_by_name() -> None:
+def test_an_unreadable_input_is_refused_with_its_name() -> None:
     # Not in pytest's directory, which other users cannot enter; and root may read everything, so another user reads.
     with tempfile.TemporaryDirectory() as name:
         top = Path(name)
@@ -196,7 +196,7 @@ def touch(path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "told"), [(grow, "from 8 to 13 bytes"), (touch, "it was written again"), (Path.unlink, "No such file")]
 )
-def test_a_file_that_was_changed_is_noticed(tmp_path: Path, change: object, told: str) -> None:
+def test_a_changed_file_is_detected(tmp_path: Path, change: object, told: str) -> None:
     write(tmp_path / "a", b"x\n")
     path = write(tmp_path / "b", b"one\ntwo\n")
     inputs = find([tmp_path], Lines())
@@ -213,7 +213,7 @@ def test_a_file_that_was_changed_is_noticed(tmp_path: Path, change: object, told
     assert str(path) in caught.value.message
 
 
-def test_an_empty_file_that_grows_is_noticed_by_one_worker(tmp_path: Path) -> None:
+def test_an_empty_file_that_grows_is_noticed_by_exactly_one_worker(tmp_path: Path) -> None:
     for name, text in (("a", b""), ("b", b"1\n2\n3\n4\n"), ("c", b""), ("d", b"5\n"), ("e", b"")):
         write(tmp_path / name, text)
     inputs = find([tmp_path], Lines())
@@ -222,7 +222,7 @@ def test_an_empty_file_that_grows_is_noticed_by_one_worker(tmp_path: Path) -> No
         assert [name for name in watched if name in "ace"] == ["a", "c", "e"], workers
 
 
-def test_a_file_that_shrinks_while_it_is_open_is_broken(tmp_path: Path) -> None:
+def test_a_file_that_shrinks_while_it_is_open_is_an_error(tmp_path: Path) -> None:
     path = write(tmp_path / "a", b"x" * 1000)
     one = Fixed(1, 0, 1)
     inputs = find([path], one)
@@ -275,7 +275,7 @@ def check_chunks(inputs: Inputs, format_: Format, chunk_bytes: int, expected: by
     workers=st.integers(1, 6),
     chunk_bytes=st.integers(1, 40),
 )
-def test_ranges_and_chunks_are_everything_once(files: tuple[Format, list[bytes]], workers: int, chunk_bytes: int) -> None:
+def test_ranges_and_chunks_cover_every_record_once(files: tuple[Format, list[bytes]], workers: int, chunk_bytes: int) -> None:
     format_, texts = files
     expected = whole(texts, format_)
     records = records_of(format_, expected)
@@ -297,7 +297,7 @@ def test_ranges_and_chunks_are_everything_once(files: tuple[Format, list[bytes]]
         assert begin == len(expected)
 
 
-def test_a_cut_falls_between_records_of_a_file_that_was_cut_before(tmp_path: Path) -> None:
+def test_a_range_is_cut_again_between_records(tmp_path: Path) -> None:
     write(tmp_path / "a", b"".join(b"%03d" % number for number in range(100)))
     first, second = cut(find([tmp_path], THREE), THREE, 2)
     quarters = [*cut(first, THREE, 2), *cut(second, THREE, 2)]
@@ -305,7 +305,7 @@ def test_a_cut_falls_between_records_of_a_file_that_was_cut_before(tmp_path: Pat
     assert b"".join(content(each, THREE, 30) for each in quarters) == (tmp_path / "a").read_bytes()
 
 
-def test_a_cut_that_falls_just_behind_a_newline_stays_there(tmp_path: Path) -> None:
+def test_a_cut_right_after_a_newline_is_kept(tmp_path: Path) -> None:
     write(tmp_path / "a", b"123456789\n" * 12)
     assert [each.size for each in cut(find([tmp_path], Lines()), Lines(), 4)] == [30, 30, 30, 30]
 
@@ -319,13 +319,13 @@ def test_lines_longer_than_a_chunk_and_its_windows(tmp_path: Path) -> None:
     assert [each.size for each in cut(inputs, Lines(), 3)] == [200_001, 0, 75_013]
 
 
-def test_a_line_as_long_as_allowed(tmp_path: Path) -> None:
+def test_a_line_of_the_maximum_length_is_read(tmp_path: Path) -> None:
     write(tmp_path / "a", b"first\n" + b"x" * (MAX_LINE - 1) + b"\n" + b"y" * (MAX_LINE - 1))
     found = chunks(find([tmp_path], Lines()), Lines(), 1 << 20)
     assert [chunk.size for chunk in found] == [6, MAX_LINE, MAX_LINE]
 
 
-def test_a_line_that_is_too_long_is_named_with_its_place(tmp_path: Path) -> None:
+def test_a_line_that_is_too_long_is_reported_with_its_position(tmp_path: Path) -> None:
     path = write(tmp_path / "a", b"first\n" + b"x" * (MAX_LINE + 500) + b"\nlast\n")
     inputs = find([path], Lines())
     told = f"{path} has a line of {MAX_LINE + 501} bytes at byte 6; a line may have at most {MAX_LINE}, newline included"
@@ -429,7 +429,7 @@ def test_a_sample_of_long_lines_reads_each_byte_about_once(tmp_path: Path, forma
     assert read_bytes() - before < 1.2 * inputs.size
 
 
-def test_long_keys_are_cut(tmp_path: Path) -> None:
+def test_long_sampled_keys_are_truncated(tmp_path: Path) -> None:
     write(tmp_path / "a", (b"k" * 5000 + b"," + b"f" * 3000 + b"\n") * 20)
     inputs = find([tmp_path], Lines())
     assert {key for key, _ in sample(inputs, Lines(), 10, seed=1)} == {b"k" * MAX_SAMPLED_KEY}

@@ -14,7 +14,7 @@ from torpor.sort.record import Fixed
 
 
 @pytest.mark.parametrize("length", [1, 3, 64, 100, 4096, 5001])
-def test_each_segment_is_where_it_says(tmp_path: Path, length: int) -> None:
+def test_each_segment_is_at_its_position(tmp_path: Path, length: int) -> None:
     form = Fixed(length, 0, 1)
     contents = [os.urandom(length * count) for count in (7, 1, 500)]
     for number, data in enumerate(contents):
@@ -37,6 +37,6 @@ def test_each_segment_is_where_it_says(tmp_path: Path, length: int) -> None:
     assert out.tobytes() == wanted
 
 
-def test_a_file_that_is_gone_is_named(tmp_path: Path) -> None:
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(SortFailed, match="gone"):
         MappedInput([Segment(str(tmp_path / "gone"), 0, 100, 100, 0)], Fixed(100, 0, 10))

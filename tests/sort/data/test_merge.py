@@ -52,7 +52,7 @@ def outputs(worker: Worker) -> list[str]:
 
 
 @MEMORIES
-def test_the_report_says_what_is_in_the_files(pair: list[Worker]) -> None:
+def test_the_report_matches_the_files(pair: list[Worker]) -> None:
     merge_all(pair)
     for worker in pair:
         assert worker.merged is not None
@@ -64,7 +64,7 @@ def test_the_report_says_what_is_in_the_files(pair: list[Worker]) -> None:
 
 
 @MEMORIES
-def test_partitions_may_be_merged_one_by_one_in_any_order(pair: list[Worker]) -> None:
+def test_partitions_can_be_merged_separately_in_any_order(pair: list[Worker]) -> None:
     for worker in pair:
         merger = Merger(worker.context, worker.runs, worker.parts, declared_for(pair, worker.context.index))
         for partition in reversed(worker.context.own):
@@ -75,7 +75,7 @@ def test_partitions_may_be_merged_one_by_one_in_any_order(pair: list[Worker]) ->
 
 
 @MEMORIES
-def test_what_is_not_declared_is_not_written(pair: list[Worker]) -> None:
+def test_a_partition_that_differs_from_its_declaration_is_not_written(pair: list[Worker]) -> None:
     worker = pair[0]
     declared = declared_for(pair, 0)
     first, *others = declared[1]
@@ -88,7 +88,7 @@ def test_what_is_not_declared_is_not_written(pair: list[Worker]) -> None:
 
 @pytest.mark.parametrize("memory", [TINY], ids=["tiny"])
 @pytest.mark.parametrize("what", ["run", "part"])
-def test_a_byte_that_flips_on_the_disk_is_noticed(pair: list[Worker], what: str) -> None:
+def test_a_flipped_byte_on_the_disk_is_detected(pair: list[Worker], what: str) -> None:
     worker = pair[0]
     place = worker.context.place
     path = sorted((place.parts if what == "part" else place.runs).iterdir())[0]
@@ -101,7 +101,7 @@ def test_a_byte_that_flips_on_the_disk_is_noticed(pair: list[Worker], what: str)
 
 
 @MEMORIES
-def test_a_stop_leaves_nothing_half_written(pair: list[Worker]) -> None:
+def test_a_stop_leaves_no_incomplete_file(pair: list[Worker]) -> None:
     worker = pair[0]
 
     def stop_at_once(done: float) -> None:
@@ -116,7 +116,7 @@ def test_a_stop_leaves_nothing_half_written(pair: list[Worker]) -> None:
 
 @MEMORIES
 @pytest.mark.parametrize("damage", ["none", "byte", "short", "gone", "manifest"])
-def test_whole_outputs_are_kept(pair: list[Worker], damage: str) -> None:
+def test_complete_outputs_are_kept(pair: list[Worker], damage: str) -> None:
     merge_all(pair)
     place = pair[0].context.place
     before = {partition: place.output_file(partition).stat().st_mtime_ns for partition in pair[0].context.own}
@@ -144,7 +144,7 @@ def test_whole_outputs_are_kept(pair: list[Worker], damage: str) -> None:
 
 
 @pytest.mark.parametrize("sync", [True, False])
-def test_a_full_disk_breaks_the_job_and_leaves_nothing(tmp_path: Path, sync: bool) -> None:
+def test_a_full_disk_fails_the_job_and_leaves_no_file(tmp_path: Path, sync: bool) -> None:
     given = [{"a": fixed_records(40_000, GENSORT, seed=8)}]
     (tmp_path / "0").mkdir()
     with small_disk(tmp_path / "0" / "output"), contexts(tmp_path, given, memory=AMPLE, sync=sync) as made:
@@ -169,7 +169,7 @@ SHORT = Fixed(length=4, key_offset=1, key_length=2)
     st.integers(min_value=1, max_value=60),
     st.booleans(),
 )
-def test_what_is_divided_is_sorted_to_the_same_bytes(pieces: list[list[bytes]], most: int, few: bool) -> None:
+def test_a_divided_partition_is_merged_to_the_same_bytes(pieces: list[list[bytes]], most: int, few: bool) -> None:
     if few:
         pieces = [[record[:1] + b"kk" + record[3:] for record in piece] for piece in pieces]
     ordered = [sorted(piece, key=key_of(SHORT)) for piece in pieces]

@@ -44,7 +44,7 @@ def left_in(worker: Worker) -> list[str]:
 
 
 @MEMORIES
-def test_a_part_counts_when_it_is_whole(pair: tuple[Worker, Worker], memory: int) -> None:
+def test_a_part_counts_when_it_is_complete(pair: tuple[Worker, Worker], memory: int) -> None:
     receiver, sender = pair
     assert not receiver.parts.has(0, 1)
     assert receiver.parts.receive(header(sender, receiver, 0), blocks(sender, 0)) is True
@@ -54,7 +54,7 @@ def test_a_part_counts_when_it_is_whole(pair: tuple[Worker, Worker], memory: int
 
 
 @MEMORIES
-def test_a_repeat_is_not_read(pair: tuple[Worker, Worker]) -> None:
+def test_a_repeated_part_is_not_read(pair: tuple[Worker, Worker]) -> None:
     receiver, sender = pair
     receiver.parts.receive(header(sender, receiver, 0), blocks(sender, 0))
 
@@ -82,7 +82,7 @@ def damaged(data: bytes, how: str) -> bytes:
 
 @MEMORIES
 @pytest.mark.parametrize("how", ["short", "cut by a record", "nothing", "long", "flipped", "doubled"])
-def test_what_does_not_match_its_header_leaves_nothing(pair: tuple[Worker, Worker], memory: int, how: str) -> None:
+def test_a_part_that_does_not_match_its_header_leaves_no_file(pair: tuple[Worker, Worker], memory: int, how: str) -> None:
     receiver, sender = pair
     data = b"".join(blocks(sender, 0))
     for _ in range(3):
@@ -102,7 +102,7 @@ def test_what_does_not_match_its_header_leaves_nothing(pair: tuple[Worker, Worke
 
 
 @MEMORIES
-def test_a_stream_that_fails_leaves_nothing(pair: tuple[Worker, Worker]) -> None:
+def test_a_failed_stream_leaves_no_file(pair: tuple[Worker, Worker]) -> None:
     receiver, sender = pair
 
     def fails() -> Iterator[bytes]:
@@ -147,7 +147,7 @@ def test_blocks_may_be_cut_anywhere(pair: tuple[Worker, Worker]) -> None:
 
 
 @MEMORIES
-def test_a_part_for_somebody_else_is_refused(pair: tuple[Worker, Worker]) -> None:
+def test_a_part_for_another_receiver_is_refused(pair: tuple[Worker, Worker]) -> None:
     receiver, sender = pair
     with pytest.raises(SortRefused):
         receiver.parts.receive(header(sender, receiver, 4), blocks(sender, 4))
@@ -157,7 +157,7 @@ def test_a_part_for_somebody_else_is_refused(pair: tuple[Worker, Worker]) -> Non
 
 
 @MEMORIES
-def test_what_is_declared_and_not_here_is_lacking(pair: tuple[Worker, Worker]) -> None:
+def test_a_declared_part_that_has_not_arrived_is_lacking(pair: tuple[Worker, Worker]) -> None:
     receiver, sender = pair
     declared = declared_for(pair, 0)
     assert receiver.parts.lacking(declared) == ((0, 1), (1, 1), (2, 1))
@@ -168,7 +168,7 @@ def test_what_is_declared_and_not_here_is_lacking(pair: tuple[Worker, Worker]) -
 
 
 @MEMORIES
-def test_a_part_that_is_not_what_is_declared_goes(pair: tuple[Worker, Worker]) -> None:
+def test_a_part_that_differs_from_its_declaration_is_removed(pair: tuple[Worker, Worker]) -> None:
     receiver, sender = pair
     receiver.parts.receive(header(sender, receiver, 1), blocks(sender, 1))
     other = {1: (Proof(), Proof(1, 100, 5))}
@@ -179,7 +179,7 @@ def test_a_part_that_is_not_what_is_declared_goes(pair: tuple[Worker, Worker]) -
 
 @pytest.mark.parametrize("memory", [TINY], ids=["file"])
 @pytest.mark.parametrize("damage", ["none", "byte", "short", "manifest"])
-def test_whole_parts_are_found_again(pair: tuple[Worker, Worker], damage: str) -> None:
+def test_complete_parts_are_found_after_a_restart(pair: tuple[Worker, Worker], damage: str) -> None:
     receiver, sender = pair
     shuffle([receiver, sender])
     victim = receiver.context.place.part_file(1, 1)

@@ -66,7 +66,7 @@ def cpu_seconds(work: Callable[[], object]) -> float:
 
 
 @pytest.mark.parametrize(("form", "data"), CASES)
-def test_a_file_proves_what_is_in_it(tmp_path: Path, form: Format, data: bytes) -> None:
+def test_the_proof_of_a_file_is_that_of_its_content(tmp_path: Path, form: Format, data: bytes) -> None:
     path = tmp_path / "file"
     path.write_bytes(data)
     assert prove_file(path, form) == prove(np.frombuffer(data, dtype=np.uint8), form)

@@ -34,7 +34,7 @@ def test_declared_proofs_are_those_of_the_parts_and_add_up_to_the_input(tmp_path
                 assert declared == proven(b"".join(blocks_of(worker, partition)), GENSORT)
 
 
-def test_lines_are_declared_too(tmp_path: Path) -> None:
+def test_parts_of_lines_are_declared(tmp_path: Path) -> None:
     data = lines(20_000, seed=3)
     with contexts(tmp_path, [{"a": data[:-1]}], Lines(2, b",")) as made:
         (worker,) = sweep_all(made)
@@ -65,7 +65,7 @@ def followed(context: SortContext, seen: list[float]) -> SortContext:
 
 
 @MEMORIES
-def test_a_stop_ends_it_and_leaves_no_half_file(tmp_path: Path, memory: int) -> None:
+def test_a_stop_leaves_no_incomplete_file(tmp_path: Path, memory: int) -> None:
     with contexts(tmp_path, [{"a": RECORDS}], memory=memory) as made:
         made[0].stop.set()
         with pytest.raises(StopRequested):
@@ -74,7 +74,7 @@ def test_a_stop_ends_it_and_leaves_no_half_file(tmp_path: Path, memory: int) -> 
 
 
 @MEMORIES
-def test_an_input_that_was_changed_breaks_the_job(tmp_path: Path, memory: int) -> None:
+def test_a_changed_input_fails_the_job(tmp_path: Path, memory: int) -> None:
     with contexts(tmp_path, [{"a": RECORDS}], memory=memory) as made:
         os.utime(tmp_path / "0" / "input" / "a", ns=(1, 1))
         with pytest.raises(SortFailed, match="was changed during the sort"):
@@ -123,18 +123,18 @@ def swept_twice(folder: Path, damage: str) -> tuple[dict[str, int], dict[str, in
     return before, after
 
 
-def test_whole_runs_are_kept(tmp_path: Path) -> None:
+def test_complete_runs_are_kept(tmp_path: Path) -> None:
     before, after = swept_twice(tmp_path, "none")
     assert before == after
 
 
 @pytest.mark.parametrize("damage", ["file", "manifest", "torn manifest", "byte", "short"])
-def test_only_what_is_not_whole_is_made_again(tmp_path: Path, damage: str) -> None:
+def test_only_incomplete_runs_are_written_again(tmp_path: Path, damage: str) -> None:
     before, after = swept_twice(tmp_path, damage)
     assert {name for name in after if after[name] != before[name]} == {"run.00001"}
 
 
-def test_runs_under_other_boundaries_are_made_again(tmp_path: Path) -> None:
+def test_runs_with_other_boundaries_are_written_again(tmp_path: Path) -> None:
     given = [{"a": RECORDS}]
     with contexts(tmp_path, given, partitions=3) as made:
         sweep_all(made)

@@ -10,21 +10,21 @@ from torpor.sort.data.thread_pool import parallel_map
 
 
 @pytest.mark.parametrize("threads", [1, 3, 50])
-def test_results_come_in_the_order_of_items(threads: int) -> None:
+def test_results_are_in_the_order_of_items(threads: int) -> None:
     assert parallel_map(lambda item: item * item, range(20), threads) == [item * item for item in range(20)]
 
 
-def test_nothing_is_fine() -> None:
+def test_no_items_give_no_results() -> None:
     assert parallel_map(str, [], 4) == []
 
 
-def test_several_work_at_once() -> None:
+def test_several_threads_work_at_once() -> None:
     all_here = threading.Barrier(3)
     assert len(parallel_map(lambda _: all_here.wait(20), range(3), 3)) == 3
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-def test_the_first_trouble_ends_it(threads: int) -> None:
+def test_the_first_error_ends_the_map(threads: int) -> None:
     begun: list[int] = []
 
     def work(item: int) -> int:
@@ -40,11 +40,11 @@ def test_the_first_trouble_ends_it(threads: int) -> None:
     assert threading.active_count() == before
 
 
-def test_nothing_is_a_result_like_any_other() -> None:
+def test_none_is_a_valid_result() -> None:
     assert parallel_map(lambda item: item or None, range(4), 2) == [None, 1, 2, 3]
 
 
-def test_who_is_interrupted_does_not_leave_the_others_at_work() -> None:
+def test_an_interrupt_waits_for_the_other_threads() -> None:
     both, ended = threading.Barrier(2), threading.Event()
     caller = threading.get_ident()
 
@@ -65,7 +65,7 @@ def test_who_is_interrupted_does_not_leave_the_others_at_work() -> None:
     assert ended.is_set()
 
 
-def test_it_asks_before_each_item_whether_to_go_on() -> None:
+def test_the_stop_check_is_called_before_each_item() -> None:
     asked = 0
 
     def until_three() -> None:

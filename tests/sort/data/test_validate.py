@@ -36,7 +36,9 @@ def expected(form: Format, records: Sequence[bytes]) -> Validation:
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(any_data(), st.booleans(), st.integers(0, 40))
-def test_like_one_record_after_the_other(tmp_path: Path, case: tuple[Format, bytes], in_order: bool, cut: int) -> None:
+def test_the_result_equals_that_of_a_simple_validator(
+    tmp_path: Path, case: tuple[Format, bytes], in_order: bool, cut: int
+) -> None:
     form, data = case
     records = records_of(form, data)
     if in_order:
@@ -63,7 +65,7 @@ def test_over_many_blocks_in_order_and_not(tmp_path: Path, threads: int, form: F
     assert found.duplicate_keys > 20_000 or form == Lines()
 
 
-def test_one_swap_at_every_kind_of_place(tmp_path: Path) -> None:
+def test_one_swapped_record_is_found_anywhere(tmp_path: Path) -> None:
     """Also where one block ends and the next begins."""
     generate(70_000, tmp_path / "unsorted")
     records = sorted(records_of(GENSORT, (tmp_path / "unsorted").read_bytes()))
@@ -113,7 +115,7 @@ def test_a_directory_of_outputs_is_its_outputs_by_number(tmp_path: Path) -> None
     assert (found.records, found.in_order, found.first_key) == (4, True, b"%010d" % 3)
 
 
-def test_directories_and_files_follow_each_other_as_given(tmp_path: Path) -> None:
+def test_directories_and_files_are_validated_in_the_given_order(tmp_path: Path) -> None:
     for name, key in [("one", 1), ("two", 2)]:
         (tmp_path / name).mkdir()
         (tmp_path / name / "partition.00000").write_bytes(record(key))
@@ -136,7 +138,7 @@ def test_a_truncated_file_is_refused_by_name_size_and_length(tmp_path: Path) -> 
         validate([tmp_path])
 
 
-def test_what_is_not_there_is_no_success(tmp_path: Path) -> None:
+def test_a_missing_or_empty_input_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SortRefused, match="does not exist"):
         validate([tmp_path / "missing"])
     with pytest.raises(SortRefused, match="has no files to validate"):
@@ -151,7 +153,7 @@ def test_empty_files_are_no_records(tmp_path: Path) -> None:
     assert validate([tmp_path]) == expected(GENSORT, [record(1)])
 
 
-def test_a_line_without_its_newline_counts_as_if_it_had_one(tmp_path: Path) -> None:
+def test_a_last_line_without_newline_counts_as_a_line(tmp_path: Path) -> None:
     (tmp_path / "lines").write_bytes(b"a\nb")
     assert validate([tmp_path / "lines"], Lines()) == expected(Lines(), [b"a\n", b"b\n"])
 
@@ -181,7 +183,7 @@ def test_progress_adds_up_to_the_size(tmp_path: Path) -> None:
 # ---- the summary
 
 
-def test_in_the_public_tools_words() -> None:
+def test_the_summary_has_the_words_of_valsort() -> None:
     assert summary(Validation(records=12, duplicate_keys=3, checksum=0xABC)) == (
         "Records: 12\nChecksum: abc\nDuplicate keys: 3\nSUCCESS - all records are in order"
     )

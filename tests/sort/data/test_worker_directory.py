@@ -73,7 +73,7 @@ OVERLAPS: dict[str, tuple[str, str, str, str | None]] = {
 
 
 @pytest.mark.parametrize("case", OVERLAPS)
-def test_inputs_scratch_and_output_lie_apart(tmp_path: Path, case: str) -> None:
+def test_overlapping_inputs_scratch_and_output_are_refused(tmp_path: Path, case: str) -> None:
     scratch, output, given, told = OVERLAPS[case]
     (tmp_path / "in").mkdir()
     (tmp_path / "link").symlink_to("in")
@@ -86,13 +86,13 @@ def test_inputs_scratch_and_output_lie_apart(tmp_path: Path, case: str) -> None:
         assert refused.message.startswith(told)
 
 
-def test_an_input_file_may_not_lie_in_the_output(tmp_path: Path) -> None:
+def test_an_input_file_in_the_output_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     assert refusal(lambda: WorkerDirectory(tmp_path / "s", tmp_path).refuse_overlap([tmp_path / "file"])).code == "overlap"
     WorkerDirectory(tmp_path / "s", tmp_path / "o").refuse_overlap([tmp_path / "file"])
 
 
-def test_where_no_directory_can_be_is_refused(tmp_path: Path) -> None:
+def test_a_path_that_cannot_be_a_directory_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     for scratch, output, named in (("file", "o", "scratch"), ("file/s", "o", "scratch"), ("s", "file", "output")):
         place = WorkerDirectory(tmp_path / scratch, tmp_path / output)
@@ -133,7 +133,9 @@ def hold() -> Iterator[Callable[..., subprocess.Popen[str]]]:
         process.communicate()
 
 
-def test_of_two_processes_one_gets_the_directories(tmp_path: Path, hold: Callable[..., subprocess.Popen[str]]) -> None:
+def test_a_second_process_in_the_same_directories_is_refused(
+    tmp_path: Path, hold: Callable[..., subprocess.Popen[str]]
+) -> None:
     scratch, output = tmp_path / "scratch", tmp_path / "output"
     holder = hold(scratch, output)
     for wanted, named in (((scratch, tmp_path / "o"), "scratch"), ((tmp_path / "s", output), "output")):
@@ -145,7 +147,9 @@ def test_of_two_processes_one_gets_the_directories(tmp_path: Path, hold: Callabl
         place.lock(0)
 
 
-def test_a_killed_holder_frees_them_even_for_one_who_waits(tmp_path: Path, hold: Callable[..., subprocess.Popen[str]]) -> None:
+def test_a_killed_holder_frees_the_directories_for_a_waiting_process(
+    tmp_path: Path, hold: Callable[..., subprocess.Popen[str]]
+) -> None:
     holder = hold(tmp_path / "s", tmp_path / "o")
     waiting = subprocess.Popen(
         [sys.executable, "-c", HOLDER.replace(".lock(0)", ".lock(60)"), tmp_path / "s", tmp_path / "o"],
@@ -164,7 +168,7 @@ def test_a_killed_holder_frees_them_even_for_one_who_waits(tmp_path: Path, hold:
         waiting.communicate()
 
 
-def test_a_stopped_holder_still_holds_them(tmp_path: Path, hold: Callable[..., subprocess.Popen[str]]) -> None:
+def test_a_stopped_holder_keeps_the_directories(tmp_path: Path, hold: Callable[..., subprocess.Popen[str]]) -> None:
     holder = hold(tmp_path / "s", tmp_path / "o")
     holder.send_signal(signal.SIGSTOP)
     assert refusal(lambda: WorkerDirectory(tmp_path / "s", tmp_path / "o").lock(0.1)).code == "in_use"
@@ -177,7 +181,7 @@ def test_a_shared_output_is_not_locked(tmp_path: Path, hold: Callable[..., subpr
     assert refusal(lambda: WorkerDirectory(tmp_path / "s", tmp_path / "o", share_output=True).lock(0)).code == "in_use"
 
 
-def test_a_directory_that_was_removed_under_a_lock_is_locked_anew(tmp_path: Path) -> None:
+def test_a_directory_removed_under_a_lock_can_be_locked_again(tmp_path: Path) -> None:
     with WorkerDirectory(tmp_path / "s", tmp_path / "o") as first, WorkerDirectory(tmp_path / "s", tmp_path / "o2") as second:
         first.lock(0)
         shutil.rmtree(tmp_path / "s")
@@ -185,7 +189,7 @@ def test_a_directory_that_was_removed_under_a_lock_is_locked_anew(tmp_path: Path
         assert refusal(lambda: WorkerDirectory(tmp_path / "s", tmp_path / "o3").lock(0)).code == "in_use"
 
 
-def test_a_lock_on_a_directory_that_is_gone_is_none(tmp_path: Path) -> None:
+def test_a_lock_on_a_removed_directory_does_not_count(tmp_path: Path) -> None:
     directory = tmp_path / "s"
     directory.mkdir()
     descriptor = os.open(directory, os.O_RDONLY)
@@ -199,7 +203,7 @@ def test_a_lock_on_a_directory_that_is_gone_is_none(tmp_path: Path) -> None:
         os.close(descriptor)
 
 
-def test_unlocking_leaves_no_trace_and_may_be_repeated(place: WorkerDirectory) -> None:
+def test_unlocking_removes_all_files_and_can_be_repeated(place: WorkerDirectory) -> None:
     place.unlock()
     place.unlock()
     assert tree(place.scratch.parent) == []
@@ -214,7 +218,7 @@ def test_scratch_is_private(place: WorkerDirectory) -> None:
 # ---- markers
 
 
-def test_an_output_directory_is_marked_until_the_job_is_completed(place: WorkerDirectory) -> None:
+def test_an_output_directory_has_a_marker_until_the_job_is_completed(place: WorkerDirectory) -> None:
     place.claim_output(JOB, "worker-a")
     assert json.loads(place.marker.read_bytes()) == {"job": JOB, "worker": "worker-a", "is_done": False}
     place.output_file(3).write_bytes(b"")
@@ -239,7 +243,7 @@ def test_an_output_directory_that_is_not_empty_is_refused(place: WorkerDirectory
 
 
 @pytest.mark.parametrize("name", ["precious.txt", "partition.00000.bak", "partition.1", "partition.00000.1.partial.bak"])
-def test_the_mark_covers_nothing_but_partitions(place: WorkerDirectory, name: str) -> None:
+def test_the_marker_covers_only_partitions(place: WorkerDirectory, name: str) -> None:
     place.claim_output(JOB, "worker-a")
     (place.output / name).write_bytes(b"precious")
     assert refusal(lambda: place.claim_output(JOB, "worker-a")).code == "not_empty"
@@ -261,13 +265,13 @@ def test_many_foreign_files_are_not_all_named(place: WorkerDirectory) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b'{"job": "job-1"', b"\xff"])
-def test_a_torn_mark_covers_nothing(place: WorkerDirectory, content: bytes) -> None:
+def test_a_damaged_marker_covers_nothing(place: WorkerDirectory, content: bytes) -> None:
     place.marker.write_bytes(content)
     place.output_file(0).write_bytes(b"")
     assert refusal(lambda: place.claim_output(JOB, "a")).code == "not_empty"
 
 
-def test_a_shared_output_is_marked_by_who_shares_it(tmp_path: Path) -> None:
+def test_a_shared_output_is_marked_by_its_owner(tmp_path: Path) -> None:
     owner = WorkerDirectory(tmp_path / "o/.torpor-sort", tmp_path / "o")
     worker = WorkerDirectory(tmp_path / "o/.torpor-sort/worker.1", tmp_path / "o", share_output=True)
     with owner, worker:
@@ -330,7 +334,7 @@ def test_the_table_is_total() -> None:
 
 
 @pytest.mark.parametrize("state", WorkerState)
-def test_what_a_failure_in_each_state_leaves(place: WorkerDirectory, state: WorkerState) -> None:
+def test_a_failure_in_each_state_leaves_the_files_of_the_table(place: WorkerDirectory, state: WorkerState) -> None:
     furnish(place)
     place.clean(state, index=1)
     match state:
@@ -348,7 +352,7 @@ def test_what_a_failure_in_each_state_leaves(place: WorkerDirectory, state: Work
     assert names_of(place) == left
 
 
-def test_what_is_kept_is_not_removed(place: WorkerDirectory) -> None:
+def test_kept_files_are_not_removed(place: WorkerDirectory) -> None:
     furnish(place)
     place.run_file(1).write_bytes(b"torn")
     kept = place.keep(JOB, BOUNDARIES)
@@ -356,7 +360,7 @@ def test_what_is_kept_is_not_removed(place: WorkerDirectory) -> None:
     assert names_of(place) == {"run.00000"} | LOCAL | RECEIVED | OUTPUTS
 
 
-def test_everything_whole_is_kept(place: WorkerDirectory) -> None:
+def test_complete_files_are_kept(place: WorkerDirectory) -> None:
     furnish(place)
     kept = place.keep(JOB, BOUNDARIES)
     assert (set(kept.runs), set(kept.parts), set(kept.outputs)) == ({0, 1}, {(4, 0), (4, 1)}, {4, 5})
@@ -410,7 +414,7 @@ def gone(place: WorkerDirectory, path: Path) -> None:
         gone,
     ],
 )
-def test_what_does_not_match_goes_with_its_manifest(
+def test_a_file_that_does_not_match_is_removed_with_its_manifest(
     place: WorkerDirectory, damage: Callable[[WorkerDirectory, Path], None]
 ) -> None:
     furnish(place)
@@ -420,13 +424,13 @@ def test_what_does_not_match_goes_with_its_manifest(
     assert names_of(place) == {"run.00000"} | LOCAL | RECEIVED | OUTPUTS
 
 
-def test_nothing_of_another_job_is_kept(place: WorkerDirectory) -> None:
+def test_files_of_another_job_are_not_kept(place: WorkerDirectory) -> None:
     furnish(place)
     assert place.keep("job-2", BOUNDARIES) == NOTHING
     assert names_of(place) == set()
 
 
-def test_of_an_output_directory_that_is_not_claimed_nothing_is_removed(place: WorkerDirectory) -> None:
+def test_nothing_is_removed_from_an_unclaimed_output_directory(place: WorkerDirectory) -> None:
     furnish(place)
     place.release_output()
     precious = tree(place.output)
@@ -437,13 +441,13 @@ def test_of_an_output_directory_that_is_not_claimed_nothing_is_removed(place: Wo
     assert tree(place.output) == precious
 
 
-def test_temporaries_alone(place: WorkerDirectory) -> None:
+def test_only_temporary_files_are_removed(place: WorkerDirectory) -> None:
     furnish(place)
     place.remove_temporaries()
     assert names_of(place) == RUNS | LOCAL | RECEIVED | OUTPUTS
 
 
-def test_scratch_goes_and_nothing_else(place: WorkerDirectory) -> None:
+def test_only_own_files_are_removed_from_scratch(place: WorkerDirectory) -> None:
     furnish(place)
     (place.scratch / "notes of the user").write_bytes(b"")
     place.remove_scratch(journal=False)
@@ -454,7 +458,7 @@ def test_scratch_goes_and_nothing_else(place: WorkerDirectory) -> None:
     assert place.output_file(4).exists()
 
 
-def test_in_a_shared_output_others_are_left_alone(tmp_path: Path) -> None:
+def test_files_of_others_in_a_shared_output_are_kept(tmp_path: Path) -> None:
     with WorkerDirectory(tmp_path / "s", tmp_path / "o", share_output=True) as place:
         place.lock(0)
         WorkerDirectory(tmp_path / "run", tmp_path / "o").claim_output(JOB, "run")
@@ -472,7 +476,7 @@ def test_in_a_shared_output_others_are_left_alone(tmp_path: Path) -> None:
         assert tree(place.output) == [".torpor-sort.json", "partition.00006", "partition.00006.0.partial"]
 
 
-def test_a_full_disk_is_told_when_the_place_is_taken(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_when_directories_are_locked(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk") as disk:
         (disk / "s").mkdir()
         (disk / "o").mkdir()
@@ -482,7 +486,7 @@ def test_a_full_disk_is_told_when_the_place_is_taken(tmp_path: Path) -> None:
             place.lock(0)
 
 
-def test_waiting_ends_when_it_should(tmp_path: Path) -> None:
+def test_waiting_for_a_lock_lasts_as_long_as_requested(tmp_path: Path) -> None:
     with WorkerDirectory(tmp_path / "s", tmp_path / "o") as place:
         place.lock(0)
         began = time.monotonic()
@@ -501,7 +505,7 @@ FOREIGN = (
 )
 
 
-def test_what_somebody_else_keeps_in_scratch_stays(place: WorkerDirectory) -> None:
+def test_foreign_files_in_scratch_are_kept(place: WorkerDirectory) -> None:
     """The user may use the directory for other things."""
     furnish(place)
     for name in FOREIGN:

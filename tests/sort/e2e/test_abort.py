@@ -33,7 +33,7 @@ def input_(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("tls", [False, True], ids=["open", "TLS"])
-def test_master_and_workers_end_and_only_the_input_stays(tmp_path: Path, input_: Path, tls: bool) -> None:
+def test_an_abort_ends_master_and_workers_and_keeps_only_the_input(tmp_path: Path, input_: Path, tls: bool) -> None:
     with (
         cluster(tmp_path, 2, "--heartbeat-lost", 60, *(["--tls"] if tls else [])) as job,
         running(*job.worker(0, input_, "--index", 0)) as first,
@@ -64,7 +64,7 @@ def test_master_and_workers_end_and_only_the_input_stays(tmp_path: Path, input_:
     assert torpor_sort("abort", job.state).code == 6
 
 
-def test_before_any_worker_is_there(tmp_path: Path) -> None:
+def test_a_job_without_workers_is_aborted(tmp_path: Path) -> None:
     with cluster(tmp_path, 1) as job:
         assert torpor_sort("abort", job.state).code == 0
         done = job.master.ended()

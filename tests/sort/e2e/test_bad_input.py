@@ -70,7 +70,9 @@ CASES: Mapping[str, Case] = {
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
-def test_a_clear_line_and_nothing_touched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: Case) -> None:
+def test_bad_input_is_refused_in_one_line_and_nothing_is_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: Case
+) -> None:
     write("in/a", RECORDS)(tmp_path)
     case.make(tmp_path)
     before = contents(tmp_path)
@@ -82,7 +84,7 @@ def test_a_clear_line_and_nothing_touched(tmp_path: Path, monkeypatch: pytest.Mo
     assert done.out == b"" or case.code == 3
 
 
-def test_what_may_not_be_read_is_named(tmp_path: Path) -> None:
+def test_an_unreadable_input_is_named(tmp_path: Path) -> None:
     """Root may read everything, unless it gives that up."""
     folder = tmp_path / "in" / "closed"
     folder.parent.mkdir()
@@ -104,7 +106,7 @@ def test_what_may_not_be_read_is_named(tmp_path: Path) -> None:
         (("--listen", "127.0.0.1:70000"), "is not HOST:PORT"),
     ],
 )
-def test_a_master_refuses_what_it_cannot_do(tmp_path: Path, words: tuple[str, str], said: str) -> None:
+def test_a_master_refuses_invalid_options(tmp_path: Path, words: tuple[str, str], said: str) -> None:
     done = torpor_sort("master", "--workers", 1, "--state", tmp_path / "state", *words)
     assert done.code == 2
     assert said in done.said
@@ -120,7 +122,7 @@ def test_a_port_in_use_is_named(tmp_path: Path) -> None:
         assert not (tmp_path / "state" / "join.json").exists()
 
 
-def test_unsorted_data_is_told_from_sorted(tmp_path: Path) -> None:
+def test_validate_distinguishes_sorted_and_unsorted_data(tmp_path: Path) -> None:
     records = sorted(RECORDS[at : at + 100] for at in range(0, len(RECORDS), 100))
     (tmp_path / "sorted").write_bytes(b"".join(records))
     (tmp_path / "unsorted").write_bytes(b"".join([*records[1:], records[0]]))

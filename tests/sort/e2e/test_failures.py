@@ -18,7 +18,7 @@ def input_(tmp_path: Path) -> Path:
     return tmp_path / "in"
 
 
-def test_nobody_is_waited_for_longer_than_was_said(tmp_path: Path) -> None:
+def test_the_registration_timeout_fails_the_job(tmp_path: Path) -> None:
     with cluster(tmp_path, 2, "--registration-timeout", 0.5) as job:
         done = job.master.ended()
     assert done.code == 3
@@ -36,7 +36,7 @@ def test_a_master_that_is_started_again_after_the_end_reports_no_negative_time(t
     assert min(report["seconds"], report["working_s"], report["waited_s"]) >= 0
 
 
-def test_an_input_that_is_changed_under_way_fails_the_job(tmp_path: Path, input_: Path) -> None:
+def test_an_input_changed_during_the_sort_fails_the_job(tmp_path: Path, input_: Path) -> None:
     with cluster(tmp_path, 1) as job, running(*job.worker(0, input_, "--hold", "Sorting")) as worker:
         worker.wait_until_held()
         with input_.open("r+b") as file:

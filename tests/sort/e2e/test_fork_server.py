@@ -71,13 +71,15 @@ def assert_sorted(ended: Ended, output: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_it_ends_before_workers_are_asked_for(run: Process, output: Path, number: signal.Signals) -> None:
+def test_a_fork_server_that_ends_before_workers_are_requested_is_replaced(
+    run: Process, output: Path, number: signal.Signals
+) -> None:
     os.kill(fork_server(run), number)
     assert_sorted(run.ended(), output)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_it_ends_while_workers_run(run: Process, output: Path, number: signal.Signals) -> None:
+def test_a_fork_server_that_ends_while_workers_run_is_replaced(run: Process, output: Path, number: signal.Signals) -> None:
     stop_midway(output)
     workers = [pid_of(output, index) for index in range(2)]
     os.kill(fork_server(run), number)
@@ -88,7 +90,7 @@ def test_it_ends_while_workers_run(run: Process, output: Path, number: signal.Si
 
 
 @pytest.mark.parametrize("state", ["Sampling", "Shuffling", "Merging", "Completed"])
-def test_it_is_killed_in_each_phase(run: Process, output: Path, state: str) -> None:
+def test_a_fork_server_killed_in_each_phase_is_replaced(run: Process, output: Path, state: str) -> None:
     server = fork_server(run)
     wait_for(lambda: has_reached(output, 0, state) or not run.is_running(), f"a worker in {state}")
     if run.is_running():
@@ -96,7 +98,7 @@ def test_it_is_killed_in_each_phase(run: Process, output: Path, state: str) -> N
     assert_sorted(run.ended(), output)
 
 
-def test_it_is_killed_while_a_worker_is_to_be_replaced(run: Process, output: Path) -> None:
+def test_a_fork_server_killed_before_it_replaces_a_worker_is_replaced(run: Process, output: Path) -> None:
     stopped = stop_midway(output)
     server = fork_server(run)
     # A stopped server cannot report the end of worker 0.
@@ -107,7 +109,7 @@ def test_it_is_killed_while_a_worker_is_to_be_replaced(run: Process, output: Pat
     assert_sorted(run.ended(), output)
 
 
-def test_workers_finish_while_it_is_stopped(run: Process, output: Path) -> None:
+def test_workers_finish_while_the_fork_server_is_stopped(run: Process, output: Path) -> None:
     stopped = stop_midway(output)
     os.kill(fork_server(run), signal.SIGSTOP)
     os.kill(stopped, signal.SIGCONT)

@@ -30,7 +30,7 @@ def format_lines(err: bytes) -> list[str]:
     ],
     ids=["text", "empty", "UTF-16"],
 )
-def test_the_input_decides(tmp_path: Path, content: bytes, expected: bytes, line: str) -> None:
+def test_the_input_determines_the_format(tmp_path: Path, content: bytes, expected: bytes, line: str) -> None:
     (tmp_path / "in").write_bytes(content)
     done = torpor_sort("run", tmp_path / "in", "--output", tmp_path / "out", "--json")
     assert done.code == 0, done.err.decode()
@@ -41,7 +41,7 @@ def test_the_input_decides(tmp_path: Path, content: bytes, expected: bytes, line
     assert format_lines(checked.err) == [line]
 
 
-def test_utf_16_that_is_no_records_is_refused(tmp_path: Path) -> None:
+def test_utf_16_is_refused(tmp_path: Path) -> None:
     (tmp_path / "in").write_bytes("pear\nplum\n".encode("utf-16"))
     done = torpor_sort("run", tmp_path / "in", "--output", tmp_path / "out")
     assert done.code == 1
@@ -63,7 +63,7 @@ def test_ascii_benchmark_records_need_a_format(tmp_path: Path) -> None:
         assert format_lines(done.err) == []
 
 
-def test_a_field_means_lines(tmp_path: Path) -> None:
+def test_a_key_field_implies_lines(tmp_path: Path) -> None:
     (tmp_path / "in").write_bytes(TEXT)
     words = ("--key", "2", "--delimiter", ",")
     assert torpor_sort("run", tmp_path / "in", "--output", tmp_path / "out", *words).code == 0
@@ -101,7 +101,7 @@ def lead(inputs: Sequence[bytes], folder: Path, *options: str) -> tuple[Ended, b
     ],
     ids=["text", "empty", "records"],
 )
-def test_the_inputs_of_the_workers_decide(tmp_path: Path, inputs: list[bytes], line: str) -> None:
+def test_the_inputs_of_the_workers_determine_the_format(tmp_path: Path, inputs: list[bytes], line: str) -> None:
     done, written = lead(inputs, tmp_path)
     assert done.code == 0, done.err.decode()
     assert format_lines(done.err) == [line]

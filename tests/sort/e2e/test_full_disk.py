@@ -21,7 +21,7 @@ def enlarge(disk: Path) -> None:
 
 
 @pytest.mark.parametrize("full", ["output", "scratch"])
-def test_a_full_disk_fails_cleanly_and_with_room_the_same_command_succeeds(tmp_path: Path, full: str) -> None:
+def test_a_full_disk_fails_cleanly_and_with_space_the_same_command_succeeds(tmp_path: Path, full: str) -> None:
     (tmp_path / "in").write_bytes(RECORDS)
     with small_disk(tmp_path / "disk", "4m") as disk:
         places = {"output": tmp_path / "out", "scratch": tmp_path / "scratch", full: disk / full}
@@ -40,7 +40,7 @@ def test_a_full_disk_fails_cleanly_and_with_room_the_same_command_succeeds(tmp_p
         assert contents(places["scratch"]) == {}
 
 
-def test_a_worker_whose_disk_is_full_ends_the_job_and_says_so(tmp_path: Path) -> None:
+def test_a_worker_with_a_full_disk_fails_the_job_with_the_reason(tmp_path: Path) -> None:
     """State, scratch and output of a worker on one full disk; the master has its own."""
     (tmp_path / "in").write_bytes(RECORDS)
     with small_disk(tmp_path / "disk", "4m") as disk, cluster(tmp_path, 1) as job:

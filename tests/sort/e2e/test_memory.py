@@ -45,7 +45,7 @@ def peaks(tmp_path: Path, records: int) -> tuple[int, int]:
     return most[0], most[1]
 
 
-def test_a_worker_takes_what_it_was_given_and_a_master_does_not_grow(tmp_path: Path) -> None:
+def test_a_worker_stays_within_its_memory_and_a_master_does_not_grow(tmp_path: Path) -> None:
     small_master, _ = peaks(tmp_path, 100_000)
     master, worker = peaks(tmp_path, 2_000_000)
     assert worker < MEMORY + BESIDES, f"{worker // MIB} MB"

@@ -49,7 +49,7 @@ def ascii_sorted(ascii_folder: Path) -> bytes:
     [(1, "512M"), (1, "4M"), (3, "12M")],
     ids=["in memory", "spilled", "three, spilled"],
 )
-def test_ascii_records_lie_as_gnu_sort_lays_them(
+def test_ascii_records_have_the_order_of_gnu_sort(
     ascii_folder: Path, ascii_sorted: bytes, tmp_path: Path, workers: int, memory: str
 ) -> None:
     before = {path: path.stat().st_mtime_ns for path in ascii_folder.rglob("*")}
@@ -61,7 +61,7 @@ def test_ascii_records_lie_as_gnu_sort_lays_them(
     assert {path: path.stat().st_mtime_ns for path in ascii_folder.rglob("*")} == before
 
 
-def test_workers_with_inputs_of_their_own_count_in_the_order_of_their_indices(tmp_path: Path) -> None:
+def test_equal_keys_are_ordered_by_the_index_of_the_worker(tmp_path: Path) -> None:
     """Equal keys come first from worker 0, although it registers last."""
     inputs = [generated(tmp_path / str(index), 8_000, "--ascii", "--skew", "--seed", index * 8_000) for index in range(2)]
     with (
@@ -91,7 +91,7 @@ def odd_lines() -> bytes:
     [((), ()), (("--key", "2", "--delimiter", ","), ("-t,", "-k2,2"))],
     ids=["whole lines", "by field"],
 )
-def test_lines_lie_as_gnu_sort_lays_them(tmp_path: Path, format_words: tuple[str, ...], gnu_words: tuple[str, ...]) -> None:
+def test_lines_have_the_order_of_gnu_sort(tmp_path: Path, format_words: tuple[str, ...], gnu_words: tuple[str, ...]) -> None:
     data = odd_lines()
     (tmp_path / "lines").write_bytes(data)
     words = ("--format", "lines", *format_words, "--workers", 2, *ALL_WORKERS, "--memory", "16M")
@@ -99,7 +99,7 @@ def test_lines_lie_as_gnu_sort_lays_them(tmp_path: Path, format_words: tuple[str
     assert joined(tmp_path / "out") == gnu_sort(data, *gnu_words)
 
 
-def test_fixed_records_lie_as_python_lays_them(tmp_path: Path) -> None:
+def test_fixed_records_have_the_order_of_python(tmp_path: Path) -> None:
     """A key of seven bytes in the middle, with few different values."""
     dice = random.Random(7)
     records = [dice.randbytes(5) + dice.choice(b"abc").to_bytes() * 6 + dice.randbytes(8) for _ in range(60_000)]

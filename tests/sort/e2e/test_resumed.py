@@ -44,7 +44,7 @@ def job_of(output: Path) -> str:
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGKILL, -signal.SIGKILL), (signal.SIGINT, 130)], ids=["killed", "interrupted"]
 )
-def test_the_same_command_goes_on_where_it_stood(
+def test_the_same_command_continues_after_a_kill(
     tmp_path: Path, words: tuple[object, ...], number: signal.Signals, code: int
 ) -> None:
     output = tmp_path / "out"
@@ -72,7 +72,7 @@ def test_the_same_command_goes_on_where_it_stood(
 
 @pytest.mark.parametrize("torn", ["plan", "master/journal", "worker.0/journal"])
 @pytest.mark.parametrize("apart", [False, True], ids=["state in the output", "state in --scratch"])
-def test_a_torn_journal_does_not_stop_the_same_command(
+def test_a_damaged_journal_does_not_prevent_the_same_command(
     tmp_path: Path, words: tuple[object, ...], torn: str, apart: bool
 ) -> None:
     output = tmp_path / "out"

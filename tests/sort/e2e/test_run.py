@@ -23,7 +23,7 @@ from torpor.sort.sizes import MIB
 pytestmark = pytest.mark.e2e
 
 
-def test_two_runs_give_the_same_files_and_a_program_can_read_about_them(tmp_path: Path) -> None:
+def test_two_runs_write_the_same_files_and_report_as_json(tmp_path: Path) -> None:
     records = fixed_records(30_000, GENSORT, seed=2, keys=500)
     (tmp_path / "in").write_bytes(records)
     words = (tmp_path / "in", "--workers", 3, *ALL_WORKERS, "--memory", "24M")
@@ -46,7 +46,7 @@ def test_two_runs_give_the_same_files_and_a_program_can_read_about_them(tmp_path
     assert (text.code, text.out.splitlines()[0]) == (0, b"Records: 30000")
 
 
-def test_without_proof_and_without_flushing_the_bytes_are_the_same_and_the_word_is_another(tmp_path: Path) -> None:
+def test_without_proof_and_sync_the_bytes_are_the_same_and_the_outcome_is_unproven(tmp_path: Path) -> None:
     records = fixed_records(5_000, GENSORT, seed=3)
     (tmp_path / "in").write_bytes(records)
     done = torpor_sort("run", tmp_path / "in", "--output", tmp_path / "out", "--no-proof", "--no-sync", "--json")
@@ -54,7 +54,7 @@ def test_without_proof_and_without_flushing_the_bytes_are_the_same_and_the_word_
     assert joined(tmp_path / "out") == by_key(records)
 
 
-def test_a_job_between_machines_is_encrypted(tmp_path: Path) -> None:
+def test_a_job_with_tls_succeeds(tmp_path: Path) -> None:
     """As between hosts, here by `--tls`; a caller without the job's certificate gets no answer."""
     records = fixed_records(5_000, GENSORT, seed=5)
     (tmp_path / "in").write_bytes(records)
@@ -74,7 +74,7 @@ def test_a_job_between_machines_is_encrypted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("records", "workers"), [(0, 1), (1, 2), (2, 3)], ids=["an empty directory", "one record", "more workers than records"]
 )
-def test_almost_nothing_is_sorted_as_well(tmp_path: Path, records: int, workers: int) -> None:
+def test_empty_and_tiny_inputs_are_sorted(tmp_path: Path, records: int, workers: int) -> None:
     (tmp_path / "in").mkdir()
     if records:
         (tmp_path / "in" / "few").write_bytes(fixed_records(records, GENSORT, seed=8))
@@ -96,7 +96,7 @@ def test_a_small_input_gets_fewer_workers_than_allowed(tmp_path: Path, size_mib:
     assert joined(tmp_path / "out") == by_key(records)
 
 
-def test_a_report_says_which_workers_were_not_started(tmp_path: Path) -> None:
+def test_a_report_has_the_number_of_workers_not_started(tmp_path: Path) -> None:
     (tmp_path / "in").write_bytes(fixed_records(1, GENSORT, seed=7))
     done = torpor_sort("run", tmp_path / "in", "--output", tmp_path / "out", "--workers", 60, "--memory", "4M")
     assert done.code == 0, done.err.decode()
@@ -116,7 +116,7 @@ def test_success_is_three_lines_and_the_history_is_an_option(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("words", [(), ("--history",)], ids=["short", "with its history"])
-def test_a_worker_tells_its_history_when_it_is_asked_for(tmp_path: Path, words: tuple[str, ...]) -> None:
+def test_a_worker_prints_its_history_if_requested(tmp_path: Path, words: tuple[str, ...]) -> None:
     (tmp_path / "in").write_bytes(fixed_records(100, GENSORT, seed=9))
     with cluster(tmp_path, 1) as job, running(*job.worker(0, tmp_path / "in", *words)) as worker:
         ended = worker.ended()
@@ -125,7 +125,7 @@ def test_a_worker_tells_its_history_when_it_is_asked_for(tmp_path: Path, words: 
     assert (b"Merging -> Completed" in ended.err) == bool(words)
 
 
-def test_what_is_generated_is_never_written_over(tmp_path: Path) -> None:
+def test_generate_does_not_overwrite_a_file(tmp_path: Path) -> None:
     made = generated(tmp_path / "made", 10)
     again = torpor_sort("generate", 20, made)
     assert again.code != 0

@@ -13,7 +13,7 @@ from torpor.sort.record import GENSORT
 pytestmark = pytest.mark.e2e
 
 
-def test_a_sort_is_looked_at_from_its_beginning_to_its_end(tmp_path: Path) -> None:
+def test_the_status_is_available_from_beginning_to_end(tmp_path: Path) -> None:
     (tmp_path / "in").write_bytes(fixed_records(2_000, GENSORT, seed=3))
     with cluster(tmp_path, 1) as job:
         begun = torpor_sort("status", job.state, "--json").json
@@ -48,13 +48,13 @@ def test_a_sort_is_looked_at_from_its_beginning_to_its_end(tmp_path: Path) -> No
     assert (problem.code, json.loads(problem.out)["code"]) == (6, "unreachable")
 
 
-def test_a_master_that_never_was_is_told_as_such(tmp_path: Path) -> None:
+def test_the_status_of_an_unknown_master_is_an_error(tmp_path: Path) -> None:
     assert torpor_sort("status", tmp_path).code == 1
     assert torpor_sort("status", "nowhere").code == 2
 
 
 @pytest.mark.parametrize("tls", [False, True], ids=["open", "TLS"])
-def test_the_status_of_one_worker(tmp_path: Path, tls: bool) -> None:
+def test_the_status_of_one_worker_is_available(tmp_path: Path, tls: bool) -> None:
     """The other worker does not come, so that this one stays in its state."""
     (tmp_path / "in").write_bytes(fixed_records(2_000, GENSORT, seed=3))
     with cluster(tmp_path, 2, *(["--tls"] if tls else [])) as job, running(*job.worker(0, tmp_path / "in")):

@@ -31,7 +31,7 @@ def expected(inputs: list[Path]) -> bytes:
     return by_key(b"".join(path.read_bytes() for path in inputs))
 
 
-def test_strangers_are_turned_away_and_the_job_goes_on(tmp_path: Path) -> None:
+def test_unauthorized_workers_are_refused_and_the_job_continues(tmp_path: Path) -> None:
     """A worker without a token, one with a wrong token, one with an invalid index, and one too many."""
     inputs = made_inputs(tmp_path)
     with cluster(tmp_path, 2) as job, running(*job.worker(0, inputs[0], "--index", 0, "--hold", "Sorting")) as first:
@@ -63,7 +63,7 @@ def test_strangers_are_turned_away_and_the_job_goes_on(tmp_path: Path) -> None:
     assert job.output(2) == expected(inputs)
 
 
-def test_a_peer_that_vanishes_in_the_midst_of_a_part_does_no_harm(tmp_path: Path) -> None:
+def test_a_peer_that_disconnects_during_a_part_does_no_harm(tmp_path: Path) -> None:
     """It claims to send worker 0's part to worker 1, sends half, and disconnects; worker 0 sends the whole part."""
     inputs = made_inputs(tmp_path)
     with (
@@ -101,13 +101,13 @@ def job_of(job: Cluster) -> str:
     return str(json.loads(job.join.read_text())["job"])
 
 
-def test_the_join_file_is_for_its_owner_alone(tmp_path: Path) -> None:
+def test_only_the_owner_can_read_the_join_file(tmp_path: Path) -> None:
     with cluster(tmp_path, 1) as job:
         assert job.join.stat().st_mode & 0o777 == 0o600
         assert job.state.stat().st_mode & 0o777 == 0o700
 
 
-def test_bad_input_of_one_worker_ends_the_job_of_all(tmp_path: Path) -> None:
+def test_bad_input_of_one_worker_fails_the_job(tmp_path: Path) -> None:
     inputs = made_inputs(tmp_path)
     inputs[1].write_bytes(inputs[1].read_bytes()[:-1])
     with cluster(tmp_path, 2) as job, running(*job.worker(0, inputs[0], "--index", 0)) as first:

@@ -33,7 +33,7 @@ def test_the_summary_is_three_lines_and_the_verdict_is_last() -> None:
     ]
 
 
-def test_the_text_tells_every_history() -> None:
+def test_the_text_has_every_history() -> None:
     blocks = as_text(job()).split("\n\n")
     assert [block.splitlines()[0] for block in blocks[:3]] == [
         "history of master",
@@ -44,7 +44,7 @@ def test_the_text_tells_every_history() -> None:
     assert "  [+0.500 s] Failed -> Initializing: started again (attempt 1)" in blocks[2].splitlines()
 
 
-def test_a_failure_says_why() -> None:
+def test_a_failure_has_its_reason() -> None:
     assert as_text(job(SortOutcome.FAILED, "worker 1: the disk is full")).endswith(
         "\n\nfailed after 2.00 s: worker 1: the disk is full\n"
     )
@@ -56,7 +56,7 @@ def test_without_proof_no_checksum_is_claimed(outcome: SortOutcome) -> None:
     assert as_plain(job(outcome))["checksum"] is None
 
 
-def test_unproven_is_said_as_such() -> None:
+def test_an_unproven_result_is_shown_as_unproven() -> None:
     assert as_text(job(SortOutcome.UNPROVEN)).splitlines()[-1].startswith("unproven: 600 records")
 
 
@@ -67,7 +67,7 @@ def test_a_job_that_never_began() -> None:
     assert as_plain(nothing)["workers"] == []
 
 
-def test_shares_are_of_the_fair_one_and_in_bytes() -> None:
+def test_skew_is_relative_to_a_fair_share_in_bytes() -> None:
     even = job(workers=(worker(0, 200), worker(1, 200), worker(2, 200)))
     assert even.skew == 1.0
     # Half of the records, but three quarters of the bytes.
@@ -76,7 +76,7 @@ def test_shares_are_of_the_fair_one_and_in_bytes() -> None:
     assert (uneven.share(heavy), uneven.share(light), uneven.skew) == (1.5, 0.5, 1.5)
 
 
-def test_speed_is_in_millions_of_bytes_from_when_all_workers_were_there() -> None:
+def test_speed_is_in_megabytes_per_second_since_all_workers_registered() -> None:
     fast = replace(job(), proof=Proof(10**7, 10**9, 0))
     assert (fast.seconds, fast.working_seconds, fast.waited_seconds) == (2.0, 1.25, 0.75)
     assert fast.megabytes_per_second == 800.0
@@ -125,7 +125,7 @@ def test_programs_read_the_same_names_and_every_transition() -> None:
 @pytest.mark.parametrize(
     ("seconds", "text"), [(0.0, "0.000 s"), (0.0123, "0.012 s"), (1.634, "1.63 s"), (75.24, "75.2 s"), (12345.6, "12,346 s")]
 )
-def test_times_have_the_digits_they_are_worth(seconds: float, text: str) -> None:
+def test_times_have_significant_digits(seconds: float, text: str) -> None:
     assert seconds_text(seconds) == text
 
 

@@ -66,14 +66,14 @@ def breaks(report: JobReport) -> list[ElementTree.Element]:
 
 @pytest.mark.parametrize("outcome", list(SortOutcome))
 @pytest.mark.parametrize("count", [0, 1, 4, 16, 200])
-def test_the_page_is_well_formed_with_a_lane_for_everybody(count: int, outcome: SortOutcome) -> None:
+def test_the_page_is_well_formed_with_a_lane_for_master_and_each_worker(count: int, outcome: SortOutcome) -> None:
     report = job(outcome, "it broke", tuple(worker(index, 100) for index in range(count)))
     parsed(report)
     names = [text.text or text[0].tail for text in drawn(report).iter(f"{SVG}text") if text.get("class") == "name"]
     assert names == ["master", *(f"worker {index}" for index in range(count))]
 
 
-def test_the_page_needs_nothing_else() -> None:
+def test_the_page_loads_no_other_files() -> None:
     elements = parsed(job())
     assert not {"script", "link", "img", "iframe", "object"} & set(elements.seen)
     assert not {"href", "src"} & {name for name, _ in elements.attributes}
@@ -88,7 +88,7 @@ def test_the_page_suits_light_and_dark() -> None:
         assert f"--{colour}:" in dark
 
 
-def test_what_somebody_said_is_escaped_everywhere() -> None:
+def test_text_of_workers_is_escaped_everywhere() -> None:
     history = (
         Transition("Initializing", "Sampling", BEGAN, EVIL, 1),
         Transition("Sampling", "Failed", BEGAN + 1, EVIL, 1),
@@ -106,20 +106,20 @@ def test_every_state_has_a_colour() -> None:
     assert COLOUR_OF.keys() == {state.value for state in (*WorkerState, *MasterState)}
 
 
-def test_each_stay_lasts_until_the_next_and_the_last_until_the_end() -> None:
+def test_each_state_lasts_until_the_next_and_the_last_until_the_end() -> None:
     stays = spans(way(), BEGAN, SECONDS)
     assert [stay.state for stay in stays] == [one.target for one in way()]
     assert [(stay.begins, stay.ends) for stay in stays] == [(0.25 * number, 0.25 * (number + 1)) for number in range(8)]
     assert spans((), BEGAN, SECONDS) == ()
 
 
-def test_a_clock_that_went_back_draws_nothing_backwards() -> None:
+def test_a_clock_that_is_set_back_gives_no_negative_spans() -> None:
     history = (Transition("", "Sampling", BEGAN + 1, ""), Transition("Sampling", "Sorting", BEGAN, ""))
     assert all(stay.ends >= stay.begins for stay in spans(history, BEGAN, 2.0))
     drawn(job(workers=(worker(0, 10, history),)))
 
 
-def test_bars_stand_where_their_time_is() -> None:
+def test_bars_are_at_the_position_of_their_time() -> None:
     report = job(workers=(worker(0, 100),))
     # Two seconds of work from the worker's first transition on, a tenth before it and a fiftieth after it.
     scale = PLOT / 2.24
@@ -131,14 +131,14 @@ def test_bars_stand_where_their_time_is() -> None:
     assert float(rect.attrib["width"]) == pytest.approx(0.25 * scale, abs=0.01)
 
 
-def test_however_long_nobody_came_the_work_has_the_room() -> None:
+def test_a_long_wait_for_workers_is_cut_from_the_chart() -> None:
     late = replace(job(), seconds=10_000.0)
     drawn_lanes, length = lanes(late)
     assert length == pytest.approx(2.24)
     assert drawn_lanes[0].spans[0].state == "WaitingForWorkers"
 
 
-def test_a_restart_is_a_break_that_says_why() -> None:
+def test_a_restart_is_a_mark_with_the_reason() -> None:
     broken, whole = job(workers=(worker(0, 100, killed_once()),)), job(workers=(worker(0, 100),))
     [mark] = breaks(broken)
     assert mark[0].text == "failed at 0.700 s: killed; restarted at 0.700 s: started again"
@@ -146,7 +146,7 @@ def test_a_restart_is_a_break_that_says_why() -> None:
     assert breaks(whole) == []
 
 
-def test_a_failure_without_a_restart_is_a_break_too() -> None:
+def test_a_failure_without_a_restart_is_a_mark_too() -> None:
     history = (*way()[:3], Transition("Sorting", "Failed", BEGAN + 1, "the disk is full", 1))
     [mark] = breaks(job(SortOutcome.FAILED, "", (worker(0, 0, history),)))
     assert (mark[0].text, mark[-1].text) == ("failed at 1.20 s: the disk is full", "×")
@@ -158,7 +158,7 @@ def test_the_masters_first_state_is_drawn_from_the_beginning() -> None:
     assert first.ends == pytest.approx(0.95)
 
 
-def test_whoever_was_never_heard_of_is_there_all_the_same() -> None:
+def test_a_worker_without_a_history_has_an_empty_lane() -> None:
     silent = job(SortOutcome.FAILED, "lost", (worker(0, 0, ()),))
     assert "the history is not available" in parsed(silent).text
     assert [lane.spans for lane in lanes(silent)[0]][1] == ()

@@ -34,14 +34,14 @@ def test_prefix_is_five_bytes_padded_with_zeros(case: tuple[Format, bytes], at: 
 
 
 @given(any_data(), st.integers(0, 400))
-def test_row_at_is_the_first_row_from_there_on(case: tuple[Format, bytes], offset: int) -> None:
+def test_row_at_is_the_first_row_at_or_after_an_offset(case: tuple[Format, bytes], offset: int) -> None:
     form, data = case
     positions = positions_of(records_of(form, data))
     assert batch(form, data).row_at(offset) == sum(position < offset for position in positions)
     assert batch(form, data).row_at(-offset) == 0
 
 
-def test_fields_as_sort_takes_them() -> None:
+def test_fields_are_split_like_gnu_sort() -> None:
     data = b"a,b,c\n\nb\n,\nx,,z\n,last\n"
     assert [batch(Lines(1, b","), data).key(row) for row in range(6)] == [b"a", b"", b"b", b"", b"x", b""]
     assert [batch(Lines(2, b","), data).key(row) for row in range(6)] == [b"b", b"", b"", b"", b"", b"last"]
@@ -49,7 +49,7 @@ def test_fields_as_sort_takes_them() -> None:
     assert [batch(Lines(1_000_000_000, b","), data).key(row) for row in range(6)] == [b""] * 6
 
 
-def test_what_is_not_whole_is_refused() -> None:
+def test_incomplete_records_are_refused() -> None:
     with pytest.raises(ValueError, match="whole records of 100"):
         batch(GENSORT, bytes(150))
     with pytest.raises(ValueError, match="newline"):
@@ -59,7 +59,7 @@ def test_what_is_not_whole_is_refused() -> None:
 
 
 @pytest.mark.parametrize("form", [GENSORT, Lines()])
-def test_no_row_but_its_own(form: Format) -> None:
+def test_a_row_out_of_range_is_an_error(form: Format) -> None:
     one = batch(form, bytes(99) + b"\n")
     for row in (-1, 1):
         with pytest.raises(IndexError):

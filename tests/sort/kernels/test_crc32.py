@@ -27,21 +27,21 @@ def dice(length: int, count: int = MANY) -> Bytes:
 
 
 @given(st.data())
-def test_any_few_records(data: st.DataObject) -> None:
+def test_the_crc_of_any_few_records_is_that_of_zlib(data: st.DataObject) -> None:
     length = data.draw(st.integers(1, 40))
     count = data.draw(st.integers(0, 5))
     check(length, array(data.draw(st.binary(min_size=length * count, max_size=length * count))))
 
 
 @pytest.mark.parametrize("length", [1, 2, 3, 4, 7, 8, 99, 100, LONGEST_TABLED - 1, LONGEST_TABLED, LONGEST_TABLED + 1, 5000])
-def test_every_kind_of_length(length: int) -> None:
+def test_the_crc_is_correct_for_every_kind_of_length(length: int) -> None:
     check(length, dice(length, 300 if length > 1000 else MANY).reshape(-1))
 
 
 @pytest.mark.parametrize("length", [2, 3, 10, 100, 101])
 @settings(max_examples=30)
 @given(st.randoms(use_true_random=False))
-def test_places_that_have_something_in_common(length: int, random: Random) -> None:
+def test_the_crc_is_correct_for_equal_bytes_at_some_positions(length: int, random: Random) -> None:
     records = dice(length)
     for place in range(length):
         kind = random.choice(["own", "constant", "repeated", "repeated"])
@@ -55,21 +55,21 @@ def test_places_that_have_something_in_common(length: int, random: Random) -> No
 @pytest.mark.parametrize("row", [0, 1, SAMPLE - 1, SAMPLE, SAMPLE + 1, 700, MANY - 2, MANY - 1])
 @pytest.mark.parametrize("place", [0, 1, 4, 8, 9])
 @pytest.mark.parametrize("alike", ["all", "each"])
-def test_one_byte_that_breaks_what_the_others_have_in_common(row: int, place: int, alike: str) -> None:
+def test_the_crc_is_correct_if_one_byte_differs(row: int, place: int, alike: str) -> None:
     """If all records are the same, or each consists of one repeated byte, one of them may differ at any place."""
     records = np.full((MANY, 10), 7, np.uint8) if alike == "all" else np.repeat(dice(1), 10, axis=1)
     records[row, place] ^= 0x41
     check(10, records.reshape(-1))
 
 
-def test_more_than_a_block_and_what_changes_between_blocks() -> None:
+def test_the_crc_is_correct_over_several_blocks() -> None:
     records = dice(10, BLOCK // 10 * 2 + 1)
     records[: BLOCK // 10, 3:7] = records[: BLOCK // 10, 2:3]
     records[BLOCK // 10 :, 8] = 1
     check(10, records.reshape(-1))
 
 
-def test_the_room_is_used_again() -> None:
+def test_the_buffer_is_reused() -> None:
     crc = Crc32(10)
     large, small = dice(10, 2000), dice(10, 3)
     small[:] = 1

@@ -22,7 +22,7 @@ def gathered(found: Batch, rows: list[int], size: int) -> bytes:
 
 
 @given(any_data(), st.data())
-def test_like_joining_slices(case: tuple[Format, bytes], more: st.DataObject) -> None:
+def test_gather_equals_joining_slices(case: tuple[Format, bytes], more: st.DataObject) -> None:
     form, data = case
     records = records_of(form, data)
     rows = more.draw(st.lists(st.integers(0, len(records) - 1), max_size=60)) if records else []
@@ -48,7 +48,7 @@ def test_many_records_in_any_order(form: Format) -> None:
 
 
 @pytest.mark.parametrize("form", [Fixed(2, 0, 2), Lines()])
-def test_rows_out_of_range_and_too_little_room_are_refused(form: Format) -> None:
+def test_rows_out_of_range_and_a_small_buffer_are_refused(form: Format) -> None:
     found = batch(form, b"a\nb\n")
     for rows in ([0, 2], [-1]):
         with pytest.raises(IndexError, match="not all among 2"):

@@ -32,7 +32,7 @@ def test_the_first_keys() -> None:
 
 
 @BOTH
-def test_like_one_step_after_the_other(fill: Fill, slow: Callable[[int, int], bytes]) -> None:
+def test_vectorized_generation_equals_single_steps(fill: Fill, slow: Callable[[int, int], bytes]) -> None:
     expected = [slow(number, state) for number, state in enumerate(SLOW_STATES)]
     assert made(fill, 0, SEVERAL_SPANS) == expected
     for first, count in [(1, 1), (SPAN - 1, 2), (SPAN, SPAN), (17, SEVERAL_SPANS - 17), (5, 0)]:
@@ -41,7 +41,9 @@ def test_like_one_step_after_the_other(fill: Fill, slow: Callable[[int, int], by
 
 @BOTH
 @pytest.mark.parametrize("first", [0xFFFF - 3, 2**32 - 4, 2**64 - 2 - 4, 2**80 + 0xFFFE])
-def test_numbers_that_carry_and_numbers_beyond_a_word(fill: Fill, slow: Callable[[int, int], bytes], first: int) -> None:
+def test_record_numbers_with_carry_and_above_64_bits_are_correct(
+    fill: Fill, slow: Callable[[int, int], bytes], first: int
+) -> None:
     state = lcg.state(first)
     expected = []
     for number in range(first, first + 8):
@@ -50,7 +52,7 @@ def test_numbers_that_carry_and_numbers_beyond_a_word(fill: Fill, slow: Callable
     assert made(fill, first, 8) == expected
 
 
-def test_a_leap_is_as_many_steps() -> None:
+def test_a_leap_equals_as_many_single_steps() -> None:
     assert [lcg.state(number) for number in range(SEVERAL_SPANS)] == SLOW_STATES
     # Two leaps of different length reach the same state: X(i + j) directly, and from X(i) by j single steps.
     far = 10**30
@@ -60,7 +62,7 @@ def test_a_leap_is_as_many_steps() -> None:
     assert lcg.state(far + 1000) == state
 
 
-def test_states_in_words() -> None:
+def test_states_are_split_in_64_bit_words() -> None:
     found = lcg.states(3, SEVERAL_SPANS - 3)
     assert [(high << 64) | low for high, low in zip(found.high.tolist(), found.low.tolist(), strict=True)] == SLOW_STATES[3:]
     assert len(lcg.states(3, 0).high) == 0
@@ -88,7 +90,7 @@ def test_half_of_the_skewed_keys_are_equal_and_the_rest_are_zipf() -> None:
     assert sum(rank > lcg.SKEWED_KEYS // 2 for rank in times) > 10_000
 
 
-def test_which_draws_are_the_first_and_the_last_of_a_rank() -> None:
+def test_draws_at_the_limits_give_the_first_and_the_last_rank() -> None:
     draws = np.array([0, 2**31 - 1, 2**31, 2**32 - 1], np.uint64)
     none = np.zeros(4, np.uint64)
     assert lcg.ranks(lcg.LcgStates(none, draws << np.uint64(16))).tolist() == [0, 0, 1, lcg.SKEWED_KEYS]

@@ -15,7 +15,7 @@ from torpor.sort.record import GENSORT, Fixed, Format, Lines
 
 
 @given(any_data())
-def test_like_pythons_own_sort(case: tuple[Format, bytes]) -> None:
+def test_the_order_equals_that_of_python(case: tuple[Format, bytes]) -> None:
     form, data = case
     assert sort_order(batch(form, data)).tolist() == ordered(form, data)
 
@@ -49,7 +49,7 @@ def test_pieces_of_sorted_chunks_sort_together_without_their_prefixes_read_again
 
 
 @pytest.mark.parametrize("far", [5, 4, 1])
-def test_prefixes_that_have_no_room_beside_the_rows_are_looked_at_again(far: int) -> None:
+def test_truncated_prefixes_are_compared_again(far: int) -> None:
     """So many rows that some of the forty bits of prefix are left out, unless the keys have enough of them in common."""
     form, count = Fixed(5, 0, 5), 1 << 25
     keys = np.zeros((64, 5), dtype=np.uint8)
@@ -94,7 +94,7 @@ def test_shapes_of_keys(shape: str) -> None:
         assert sort_order(batch(Lines(), text)).tolist() == ordered(Lines(), text)
 
 
-def test_long_keys_that_differ_in_one_byte() -> None:
+def test_long_keys_that_differ_in_one_byte_are_sorted_correctly() -> None:
     form = Fixed(50, 10, 33)
     data = b"".join(bytes(10 + place) + b"\1" + bytes(39 - place) for place in range(40)) * 5
     assert sort_order(batch(form, data)).tolist() == ordered(form, data)
@@ -103,7 +103,7 @@ def test_long_keys_that_differ_in_one_byte() -> None:
     assert sort_order(batch(deep, data)).tolist() == ordered(deep, data)
 
 
-def test_keys_that_are_the_beginning_of_others() -> None:
+def test_keys_that_are_prefixes_of_others_are_sorted_correctly() -> None:
     lines = [b"a" * length + b"\0" * zeros for length in range(13) for zeros in range(13)] * 3
     random.Random(3).shuffle(lines)
     data = b"".join(line + b"\n" for line in lines)
@@ -148,6 +148,6 @@ def test_more_rows_than_bits_are_refused() -> None:
     assert sort_order(batch_of(most, data[:-1]))[-2:].tolist() == [MOST_ROWS - 1, 0]
 
 
-def test_the_oracle_knows_its_keys() -> None:
+def test_the_oracle_extracts_keys() -> None:
     assert key_of(Lines(2, b","))(b"a,b,c\n") == b"b"
     assert key_of(Fixed(4, 1, 2))(b"abcd") == b"bc"

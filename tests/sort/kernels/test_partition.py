@@ -40,7 +40,7 @@ def check(form: Format, data: bytes, boundaries: list[Boundary], worker: int, ba
 
 
 @given(any_data(), st.data(), st.integers(0, 2), st.integers(0, 500))
-def test_like_comparing_every_record_with_every_boundary(
+def test_partitioning_equals_comparing_every_record_with_every_boundary(
     case: tuple[Format, bytes], more: st.DataObject, worker: int, base: int
 ) -> None:
     form, data = case
@@ -55,7 +55,7 @@ def test_like_comparing_every_record_with_every_boundary(
 
 @pytest.mark.parametrize("worker", range(3))
 @pytest.mark.parametrize("kinds", [1, 2, 300])
-def test_one_frequent_key_is_cut_by_worker_and_position(worker: int, kinds: int) -> None:
+def test_a_frequent_key_is_divided_by_worker_and_position(worker: int, kinds: int) -> None:
     dice = random.Random(kinds)
     keys = [dice.randbytes(10) for _ in range(kinds)]
     data = b"".join(dice.choice(keys) + bytes(90) for _ in range(500))

@@ -77,7 +77,7 @@ def test_no_worker_gets_much_more_than_its_share(shape: str, each: int) -> None:
     assert loads.max() <= FAIR * RECORDS / each
 
 
-def test_samples_weigh_as_their_workers_inputs_do() -> None:
+def test_samples_are_weighted_by_the_input_size_of_their_worker() -> None:
     """One worker has almost all records, and all its keys are above the others'. It is not divided as if it had a quarter."""
     dice = np.random.default_rng(2)
     keys = [dice.integers(0, 1000, size=4_000, dtype=np.uint64) for _ in range(3)]
@@ -86,7 +86,7 @@ def test_samples_weigh_as_their_workers_inputs_do() -> None:
     assert max(_loads(keys, boundaries)) <= FAIR * 100_000
 
 
-def test_without_samples_everything_goes_to_the_last() -> None:
+def test_without_samples_all_records_go_to_the_last_partition() -> None:
     assert choose({}, {}, 3) == (Boundary(b"", 0, 0),) * 2
     assert choose({0: [], 1: []}, {0: 0, 1: 0}, 1) == ()
 
@@ -102,7 +102,7 @@ def test_fewer_samples_than_partitions() -> None:
     assert set(boundaries) == {Boundary(b"a", 0, 0), Boundary(b"b", 0, 100)}
 
 
-def test_no_partition_is_a_mistake() -> None:
+def test_zero_partitions_are_an_error() -> None:
     with pytest.raises(ValueError, match="0 partitions"):
         choose({}, {}, 0)
 

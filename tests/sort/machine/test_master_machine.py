@@ -114,7 +114,7 @@ def test_the_tables_are_total() -> None:
 
 
 @pytest.mark.parametrize(("source", "target"), [*itertools.product(M, M)])
-def test_go_allows_exactly_the_table(source: M, target: M) -> None:
+def test_move_to_allows_exactly_the_table(source: M, target: M) -> None:
     if target in MASTER_MAY_GO_TO[source]:
         assert move_to(master_in(source), target, "test", 99.0).state is target
     else:
@@ -136,7 +136,7 @@ def test_every_event_in_every_state(state: M, kind: type[Event]) -> None:
             assert after.state is state or after.state in MASTER_MAY_GO_TO[state]
 
 
-def test_the_whole_way() -> None:
+def test_a_job_passes_through_every_state() -> None:
     master = master_in(M.COMPLETED)
     assert [one.target for one in master.history] == [*MASTER_WAY[1:]]
     assert master.verdict == "valid"
@@ -151,7 +151,7 @@ def test_a_clock_that_is_set_back_gives_no_negative_time() -> None:
     assert move_to(master, M.FAILED, "the disk is full", 400.0).history[-1].at == 1000.0
 
 
-def test_indices_follow_names_and_never_who_came_first() -> None:
+def test_indices_follow_names_and_not_the_order_of_registration() -> None:
     for order in itertools.permutations("cab"):
         master = Master("job", 3, "gensort")
         for name in order:
@@ -160,14 +160,14 @@ def test_indices_follow_names_and_never_who_came_first() -> None:
         assert [terms(master, name).index for name in "abc"] == [0, 1, 2]
 
 
-def test_who_asks_for_an_index_gets_it_and_the_others_get_the_rest() -> None:
+def test_a_requested_index_is_given_and_the_others_get_the_rest() -> None:
     master = Master("job", 3, "gensort")
     for event in (came("z"), came("index 0", asked=0), came("a")):
         master, _ = step(master, event, 1.0)
     assert [terms(master, name).index for name in ("index 0", "a", "z")] == [0, 1, 2]
 
 
-def test_before_all_are_there_nobody_has_an_index() -> None:
+def test_no_worker_has_an_index_before_all_have_registered() -> None:
     master, _ = step(Master("job", 2, "gensort"), came("a"), 1.0)
     assert (terms(master, "a").index, terms(master, "a").present) == (None, 1)
 
@@ -184,7 +184,7 @@ def test_a_master_that_lost_its_journal_gives_a_later_attempt_than_the_worker_ha
     assert [member.attempt for member in master.members] == [4, 8]
 
 
-def test_without_a_format_the_inputs_decide_it_once_all_are_here() -> None:
+def test_without_a_format_the_inputs_determine_it_after_registration() -> None:
     for said, decided in ((("", "gensort"), "gensort"), (("lines", "lines"), "lines"), (("", ""), "lines")):
         master = Master("job", 2, "")
         for name, form in zip("ab", said, strict=True):
@@ -208,14 +208,14 @@ def test_inputs_of_different_formats_fail_the_job_with_their_names() -> None:
     assert said.state is M.WAITING_FOR_WORKERS, "what was said holds"
 
 
-def test_a_worker_that_comes_again_may_have_another_format_until_all_are_here() -> None:
+def test_a_worker_that_registers_again_may_have_another_format() -> None:
     master, _ = step(Master("job", 2, ""), replace(came("a"), format="lines"), 0.0)
     master, _ = step(master, replace(came("a", nonce="2"), format="gensort"), 0.0)
     master, _ = step(master, replace(came("b"), format="gensort"), 0.0)
     assert (master.state, master.format) == (M.SAMPLING, "gensort")
 
 
-def test_one_too_many_is_refused_by_name() -> None:
+def test_one_worker_too_many_is_refused_by_name() -> None:
     with pytest.raises(SortRefused, match=r"c cannot join: this job already has its 2 workers \(a, b\)") as refused:
         step(master_in(M.SAMPLING), came("c"), 1.0)
     assert refused.value.code == "too_many"
@@ -237,7 +237,7 @@ def test_a_worker_that_restarts_is_recognised_and_given_a_new_attempt(state: M) 
     assert terms(step(again, came("a", nonce="2"), 100.0)[0], "a").attempt == 2
 
 
-def test_a_stale_attempt_and_strangers_are_refused() -> None:
+def test_a_stale_attempt_and_unknown_workers_are_refused() -> None:
     master, _ = step(master_in(M.SORTING), came("a", nonce="2"), 1.0)
     assert check_caller(master, "job", 0, 2).identity == "a"
     with pytest.raises(StaleAttempt, match="attempt 1 of worker 0 is over: attempt 2"):
@@ -252,7 +252,7 @@ def test_a_stale_attempt_and_strangers_are_refused() -> None:
     "event",
     [SampleReceived(0, SAMPLE, 1), SortReported(0, SORTED, 1), ShuffleReported(0, SHUFFLED, 1), MergeReported(0, MERGED, 1)],
 )
-def test_a_report_that_was_overtaken_by_its_workers_next_life_does_not_count(event: Event) -> None:
+def test_a_report_of_an_earlier_attempt_does_not_count(event: Event) -> None:
     """The call came in time, but was taken after another attempt had registered."""
     master, _ = step(master_in(M.MERGING), came("a", nonce="2"), 1.0)
     with pytest.raises(StaleAttempt, match="attempt 1 of worker 0 is over"):
@@ -278,7 +278,7 @@ def test_an_input_that_changed_while_its_worker_was_away_fails_the_job() -> None
         (M.MERGING, FIRST[MergeReported], SECOND[4]),
     ],
 )
-def test_a_barrier_holds_the_latest_attempt_of_everybody(state: M, first: Event, second: Event) -> None:
+def test_a_barrier_has_the_latest_attempt_of_every_worker(state: M, first: Event, second: Event) -> None:
     """Worker 0 reports and is killed: its report does not count any more, and no worker goes on without it."""
     master, _ = step(master_in(state), first, 1.0)
     assert step(master, first, 2.0)[0].state is state, "reporting twice is not being two"
@@ -307,7 +307,7 @@ def test_each_barrier_opens_with_its_signal() -> None:
     ]
 
 
-def test_what_is_sorted_again_must_be_the_same() -> None:
+def test_a_worker_that_sorts_again_must_declare_the_same() -> None:
     master = master_in(M.MERGING)
     assert step(master, SortReported(0, replace(SORTED, seconds=3.0)), 1.0) == (master, ())
     failed, _ = step(master, SortReported(0, SortReport(HALF, (HALF, Proof()))), 1.0)
@@ -327,7 +327,7 @@ def beat(state: WorkerState, *, has_cut: bool = False, has_declared: bool = Fals
     return Beat(state, 0.0, has_cut=has_cut, has_declared=has_declared)
 
 
-def test_the_goal_brings_what_the_worker_has_not() -> None:
+def test_the_goal_has_the_data_that_the_worker_lacks() -> None:
     master = master_in(M.SHUFFLING)
     fresh = goal(master, 1, beat(WorkerState.WAITING_FOR_PARTITION_CONFIG), {})
     assert (fresh.stage, fresh.cut, fresh.declared) == (GoalStage.SHUFFLE, CUT, {1: (HALF, HALF)})
@@ -336,11 +336,11 @@ def test_the_goal_brings_what_the_worker_has_not() -> None:
     assert [(peer.index, peer.control, peer.data) for peer in known.peers] == [(0, "a:1", "a:2"), (1, "b:1", "b:2")]
 
 
-def test_before_the_barrier_nobody_knows_what_all_declare() -> None:
+def test_the_goal_has_no_declarations_before_the_barrier() -> None:
     assert goal(master_in(M.SORTING), 0, beat(WorkerState.SORTING), {}).declared == {}
 
 
-def test_what_one_lacks_the_other_is_told_to_send() -> None:
+def test_a_lacking_part_is_requested_from_its_sender() -> None:
     lacks = {1: ((1, 0), (1, 1))}
     assert goal(master_in(M.MERGING), 0, beat(WorkerState.COMPLETED), lacks).send == ((1, 1),)
     assert goal(master_in(M.MERGING), 1, beat(WorkerState.SHUFFLING), lacks).send == ()
@@ -355,7 +355,7 @@ def test_what_one_lacks_the_other_is_told_to_send() -> None:
         (M.MERGING, WorkerState.COMPLETED, WorkerPhase.MERGING),
     ],
 )
-def test_a_lost_report_is_asked_for_again(state: M, stands: WorkerState, phase: WorkerPhase) -> None:
+def test_a_lost_report_is_requested_again(state: M, stands: WorkerState, phase: WorkerPhase) -> None:
     master = master_in(state)
     assert goal(master, 0, beat(stands), {}).wants is phase
     assert goal(master, 0, beat(WorkerState.INITIALIZING), {}).wants is None
@@ -369,7 +369,7 @@ def test_a_lost_report_is_asked_for_again(state: M, stands: WorkerState, phase: 
     assert goal(told, 0, beat(stands), {}).wants is None
 
 
-def test_partitions_go_to_workers_in_order_and_evenly() -> None:
+def test_partitions_are_assigned_in_order_and_evenly() -> None:
     assert owners(6, 3) == (0, 0, 1, 1, 2, 2)
     assert owners(2, 2) == (0, 1)
 
@@ -387,7 +387,7 @@ def test_partitions_go_to_workers_in_order_and_evenly() -> None:
     ],
     ids=["out of order", "records lost", "a record changed", "a file twice"],
 )
-def test_it_says_valid_only_when_it_is(first: MergeReport, second: MergeReport, fault: str) -> None:
+def test_the_verdict_is_valid_only_for_correct_output(first: MergeReport, second: MergeReport, fault: str) -> None:
     master, _ = step(master_in(M.MERGING), MergeReported(0, first), 1.0)
     master, commands = step(master, MergeReported(1, second), 2.0)
     assert master.state is M.FAILED
@@ -395,7 +395,7 @@ def test_it_says_valid_only_when_it_is(first: MergeReport, second: MergeReport, 
     assert commands == (SignalWorkers(GoalStage.ABORT), EndJob(ok=False))
 
 
-def test_empty_partitions_are_no_disorder() -> None:
+def test_empty_partitions_do_not_break_the_order() -> None:
     master = replace(
         master_in(M.MERGING), sorted={0: SortReport(HALF, (HALF, Proof())), 1: SortReport(Proof(), (Proof(), Proof()))}
     )

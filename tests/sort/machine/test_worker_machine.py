@@ -146,7 +146,7 @@ def test_a_clock_that_is_set_back_gives_no_negative_time() -> None:
     assert lines(worker.history)[1].startswith("[+0.000 s] Sampling -> Failed")
 
 
-def test_from_failed_it_may_start_again_and_its_history_stays() -> None:
+def test_a_failed_worker_can_restart_and_keeps_its_history() -> None:
     worker = move_to(move_to(Worker("one"), W.SAMPLING, "test", 1.0), W.FAILED, "error", 2.0)
     again = move_to(worker, W.INITIALIZING, "restart", 3.0)
     assert again.state is W.INITIALIZING
@@ -157,7 +157,7 @@ def test_from_failed_it_may_start_again_and_its_history_stays() -> None:
 
 
 @pytest.mark.parametrize(("source", "target"), [*itertools.product(W, W)])
-def test_go_allows_exactly_the_table(source: W, target: W) -> None:
+def test_move_to_allows_exactly_the_table(source: W, target: W) -> None:
     worker = worker_in(source)
     if target in WORKER_MAY_GO_TO[source]:
         assert move_to(worker, target, "test", 99.0).state is target
@@ -193,7 +193,7 @@ def test_every_event_in_every_state(state: W, kind: type[Event]) -> None:
 
 
 @pytest.mark.parametrize(("state", "kind"), [*itertools.product(W, EVENTS)])
-def test_what_is_legal_is_repeated_or_refused_afterwards_and_never_taken_twice(state: W, kind: type[Event]) -> None:
+def test_a_repeated_event_takes_effect_once(state: W, kind: type[Event]) -> None:
     """A message that comes twice takes effect once."""
     if REACTS[kind][state] is not Reaction.LEGAL:
         return
@@ -205,7 +205,7 @@ def test_what_is_legal_is_repeated_or_refused_afterwards_and_never_taken_twice(s
 
 
 @pytest.mark.parametrize("state", W)
-def test_progress_never_goes_back_on_the_way(state: W) -> None:
+def test_progress_never_decreases(state: W) -> None:
     assert progress(state, 0) <= progress(state, 50) <= progress(state, 100)
     if state in WORKER_WAY[:-1]:
         assert progress(state, 100) <= progress(WORKER_WAY[WORKER_WAY.index(state) + 1], 0)
@@ -219,7 +219,7 @@ def test_progress_by_the_table() -> None:
 # ── stories ──
 
 
-def test_the_whole_way_and_how_long_each_state_took() -> None:
+def test_a_worker_passes_through_every_state_with_durations() -> None:
     worker = worker_in(W.COMPLETED)
     assert [one.target for one in worker.history] == [*WORKER_WAY[1:]]
     assert durations(worker.history, 20.0)[W.SORTING] == 1.0
@@ -233,14 +233,14 @@ def test_the_history_counts_the_files(count: int, reason: str) -> None:
     assert worker.history[-1].reason == reason
 
 
-def test_what_it_did_is_saved_before_it_is_told() -> None:
+def test_a_report_is_saved_before_it_is_sent() -> None:
     """The report is in the value that the driver saves, and only the command sends it."""
     worker, commands = step(worker_in(W.SORTING), SweepDone(SORTED), 1.0)
     assert worker.sorted == SORTED
     assert commands == (SendReport(WorkerPhase.SORTING), SendAll())
 
 
-def test_boundaries_that_come_early_are_stored_and_used_when_their_time_comes() -> None:
+def test_early_boundaries_are_stored_and_used_later() -> None:
     for early in (W.INITIALIZING, W.SAMPLING):
         worker, commands = step(worker_in(early), PartitionsReceived(CUT), 1.0)
         assert (worker.state, worker.cut, commands) == (early, CUT, ())
@@ -249,20 +249,20 @@ def test_boundaries_that_come_early_are_stored_and_used_when_their_time_comes() 
 
 
 @pytest.mark.parametrize("state", [state for state in WORKER_WAY if state not in (W.INITIALIZING, W.SAMPLING)])
-def test_other_boundaries_are_refused_for_ever(state: W) -> None:
+def test_other_boundaries_are_always_refused(state: W) -> None:
     worker = replace(worker_in(state), cut=CUT)
     with pytest.raises(WrongState, match="never change"):
         step(worker, PartitionsReceived(OTHER_CUT), 1.0)
 
 
-def test_a_failure_remembers_where_and_why() -> None:
+def test_a_failure_has_its_state_and_reason() -> None:
     worker, commands = step(worker_in(W.MERGING), WorkerFailed("the disk is full", fatal=True), 1.0)
     assert (worker.state, worker.failing, worker.reason, worker.fatal) == (W.FAILED, W.MERGING, "the disk is full", True)
     assert commands[0] == ReportFailure()
     assert commands[-1] == ExitWorker(ok=False)
 
 
-def test_started_again_it_walks_every_state_and_keeps_its_boundaries() -> None:
+def test_a_restarted_worker_passes_every_state_and_keeps_its_boundaries() -> None:
     worker, _ = step(worker_in(W.MERGING), WorkerFailed("killed"), 1.0)
     worker, _ = step(worker, Restarted("started again"), 2.0)
     assert (worker.state, worker.cut, worker.sorted, worker.shuffled) == (W.INITIALIZING, CUT, None, None)
@@ -272,14 +272,14 @@ def test_started_again_it_walks_every_state_and_keeps_its_boundaries() -> None:
     assert [one.target for one in worker.history].count(W.SORTING) == 2
 
 
-def test_an_abort_removes_everything_even_from_one_that_is_completed() -> None:
+def test_an_abort_removes_all_files_even_of_a_completed_worker() -> None:
     for state in (W.SORTING, W.COMPLETED):
         worker, commands = step(worker_in(state), AbortRequested("worker 2 failed"), 1.0)
         assert commands == (RemoveAll(), ExitWorker(ok=False))
     assert worker.state is W.COMPLETED
 
 
-def test_what_is_completed_cannot_fail_but_the_job_can_and_the_process_may_end() -> None:
+def test_a_completed_worker_cannot_fail_but_can_abort_the_job_or_end() -> None:
     worker = worker_in(W.COMPLETED)
     broken, commands = step(worker, WorkerFailed("a run cannot be read", fatal=True), 1.0)
     assert (broken.state, broken.reason, commands) == (W.COMPLETED, "a run cannot be read", (AbortJob("a run cannot be read"),))
@@ -291,7 +291,7 @@ def test_what_is_completed_cannot_fail_but_the_job_can_and_the_process_may_end()
 
 
 @pytest.mark.parametrize(("state", "stage"), [*itertools.product(W, GoalStage)])
-def test_heeding_a_goal_never_asks_for_what_the_state_refuses(state: W, stage: GoalStage) -> None:
+def test_a_goal_never_causes_an_event_that_the_state_refuses(state: W, stage: GoalStage) -> None:
     goal = Goal(stage, cut=CUT, wants=WorkerPhase.SORTING, send=((0, 2),), reason="why")
     worker = worker_in(state)
     for event in events_for_goal(worker, goal):
@@ -299,7 +299,7 @@ def test_heeding_a_goal_never_asks_for_what_the_state_refuses(state: W, stage: G
         worker, _ = step(worker, event, 50.0)
 
 
-def test_a_missed_signal_is_no_loss() -> None:
+def test_a_missed_signal_is_replaced_by_the_goal() -> None:
     """A worker that got no signal at all catches up from one goal."""
     goal = Goal(GoalStage.MERGE, cut=CUT)
     worker = worker_in(W.WAITING_FOR_PARTITION_CONFIG)
@@ -310,13 +310,13 @@ def test_a_missed_signal_is_no_loss() -> None:
     assert worker.state is W.COMPLETED
 
 
-def test_nobody_goes_on_before_the_goal_says_so() -> None:
+def test_no_worker_continues_before_its_goal() -> None:
     assert events_for_goal(worker_in(W.WAITING_FOR_SHUFFLE_SIGNAL), Goal(GoalStage.SORT)) == ()
     assert events_for_goal(worker_in(W.WAITING_FOR_MERGE_SIGNAL), Goal(GoalStage.SHUFFLE)) == ()
     assert events_for_goal(worker_in(W.COMPLETED), Goal(GoalStage.MERGE)) == ()
 
 
-def test_what_a_receiver_lost_is_sent_again_in_any_state_with_runs() -> None:
+def test_a_part_that_a_receiver_lost_is_sent_again_in_any_state_with_runs() -> None:
     goal = Goal(GoalStage.MERGE, send=((0, 2),))
     for state in WORKER_WAY:
         sends = [event for event in events_for_goal(worker_in(state), goal) if isinstance(event, PartsRequested)]
@@ -325,13 +325,13 @@ def test_what_a_receiver_lost_is_sent_again_in_any_state_with_runs() -> None:
             assert step(worker_in(state), event, 1.0)[1] == (SendParts(((0, 2),)),)
 
 
-def test_a_report_that_was_lost_is_told_again() -> None:
+def test_a_lost_report_is_sent_again() -> None:
     worker = worker_in(W.WAITING_FOR_SHUFFLE_SIGNAL)
     (event,) = events_for_goal(worker, Goal(GoalStage.SORT, wants=WorkerPhase.SORTING))
     assert step(worker, event, 1.0) == (worker, (SendReport(WorkerPhase.SORTING),))
 
 
-def test_completed_it_leaves_only_when_the_job_is() -> None:
+def test_a_completed_worker_ends_only_with_the_job() -> None:
     (event,) = events_for_goal(worker_in(W.COMPLETED), Goal(GoalStage.DONE))
     worker, commands = step(worker_in(W.COMPLETED), event, 1.0)
     assert worker.job_done
@@ -339,7 +339,7 @@ def test_completed_it_leaves_only_when_the_job_is() -> None:
     assert events_for_goal(worker, Goal(GoalStage.DONE)) == ()
 
 
-def test_one_that_comes_back_empty_handed_after_the_end_says_so() -> None:
+def test_a_worker_without_output_after_the_end_of_the_job_fails() -> None:
     (event,) = events_for_goal(worker_in(W.SAMPLING), Goal(GoalStage.DONE))
     assert isinstance(event, WorkerFailed)
     assert "is missing" in event.reason

@@ -13,7 +13,7 @@ def reasons(master: Master, *, waited_s: float, last_heard: float, now: float) -
     return list(timeout_reasons(master, lambda _: WorkerContact(last_heard), DEADLINES, waited_s=waited_s, now=now))
 
 
-def test_workers_have_their_time_to_register() -> None:
+def test_workers_have_a_time_limit_to_register() -> None:
     waiting = Master("job", 2, "gensort", members=(ADA,))
     assert reasons(waiting, waited_s=300.0, last_heard=0.0, now=10_000.0) == []
     (reason,) = reasons(waiting, waited_s=300.1, last_heard=0.0, now=10_000.0)
@@ -33,7 +33,7 @@ def test_time_in_which_the_master_did_not_run_does_not_count() -> None:
     assert seen.at == 120.0
 
 
-def test_a_worker_that_was_heard_meanwhile_is_not_heard_in_the_future() -> None:
+def test_the_time_of_the_last_contact_is_not_in_the_future() -> None:
     seen = WorkerContact(at=124.5)
     seen.excuse(20.0, now=125.0)
     assert seen.at == 125.0

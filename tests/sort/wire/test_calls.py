@@ -73,7 +73,7 @@ ASKS: list[tuple[Method[Any, Any], object]] = [
 ]
 
 
-def test_every_call_is_tried_here() -> None:
+def test_every_call_is_tested() -> None:
     assert [method for method, _ in ASKS] == [method for method in METHODS if method.kind is CallKind.CALL]
 
 
@@ -113,7 +113,7 @@ def test_a_special_refusal_is_a_refusal_with_its_code() -> None:
     assert (raised.code, raised.message) == ("wrong_state", "StartMerge is not allowed in state Sorting")
 
 
-def test_a_fault_of_the_program_breaks_the_job_and_is_named() -> None:
+def test_an_unexpected_error_fails_the_job_and_is_named() -> None:
     raised = raised_by(ZeroDivisionError("by nothing"))
     assert isinstance(raised, SortFailed)
     assert "ZeroDivisionError: by nothing" in raised.message
@@ -125,7 +125,7 @@ def test_a_very_long_reason_still_arrives() -> None:
     assert raised.message.startswith("äää")
 
 
-def test_nobody_there_is_unavailable() -> None:
+def test_a_missing_server_is_unavailable() -> None:
     join = any_join()
     with control_server("Master", join) as serving:
         address = serving.address
@@ -141,7 +141,7 @@ def test_a_closed_connection_is_unavailable() -> None:
         connection.call(GET_JOB_STATUS, GetStatus(), TIMEOUT_S)
 
 
-def test_a_master_is_no_worker() -> None:
+def test_a_master_does_not_answer_calls_for_a_worker() -> None:
     join = any_join()
     with (
         control_server("Master", join) as serving,
@@ -152,7 +152,7 @@ def test_a_master_is_no_worker() -> None:
     assert refused.value.code == "unknown_call"
 
 
-def test_a_server_that_does_not_answer_everything_does_not_start() -> None:
+def test_a_server_without_a_handler_for_every_call_does_not_start() -> None:
     answers = control_answers("Worker", [])
     with pytest.raises(ValueError, match="no handler answers Abort of Worker"):
         handlers(*(each for each in answers if each.method is not ABORT_WORKER))

@@ -52,7 +52,7 @@ def test_phases_and_stages_are_the_protos() -> None:
     )
 
 
-def test_what_is_no_message_is_refused() -> None:
+def test_an_invalid_message_is_refused() -> None:
     with pytest.raises(SortRefused, match="this is not a valid Goal") as refused:
         conversion.GOAL.from_bytes(b"\xff\xff\xff")
     assert refused.value.code == "malformed"
@@ -64,16 +64,16 @@ def test_a_stage_from_a_later_version_is_refused_and_not_guessed() -> None:
             conversion.GOAL.from_bytes(pb.Goal(stage=number).SerializeToString())  # type: ignore[arg-type]
 
 
-def test_a_report_of_no_kind_is_refused() -> None:
+def test_a_report_without_a_kind_is_refused() -> None:
     with pytest.raises(SortRefused, match="ReportPhaseCompleteRequest"):
         conversion.REPORT_PHASE_COMPLETE.from_bytes(b"")
 
 
-def test_a_reason_that_names_a_file_in_no_encoding_can_be_told() -> None:
+def test_a_reason_with_an_undecodable_file_name_can_be_sent() -> None:
     reason = b"/data/caf\xe9 cannot be read".decode("utf-8", "surrogateescape")
     told = conversion.ABORT.from_bytes(conversion.ABORT.to_bytes(Abort(WorkerRef(), reason)))
     assert told.reason == "/data/caf\\udce9 cannot be read"
 
 
-def test_a_goal_without_anything_stays_without() -> None:
+def test_an_empty_goal_stays_empty() -> None:
     assert conversion.GOAL.from_bytes(conversion.GOAL.to_bytes(Goal(GoalStage.REGISTER))) == Goal(GoalStage.REGISTER)

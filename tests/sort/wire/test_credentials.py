@@ -12,14 +12,14 @@ from torpor.sort.wire.credentials import NAME, is_loopback, load_join, make_join
 
 
 @pytest.mark.parametrize("tls", [False, True])
-def test_what_is_saved_is_loaded(tmp_path: Path, tls: bool) -> None:
+def test_a_join_file_is_saved_and_loaded(tmp_path: Path, tls: bool) -> None:
     join = make_join("job", "host:5000", tls)
     save_join(join, tmp_path / "join.json")
     assert load_join(tmp_path / "join.json") == join
     assert [path.name for path in tmp_path.iterdir()] == ["join.json"]
 
 
-def test_only_its_owner_may_read_it(tmp_path: Path) -> None:
+def test_only_the_owner_can_read_the_join_file(tmp_path: Path) -> None:
     path = tmp_path / "join.json"
     path.write_text("open to all")
     path.chmod(0o644)
@@ -68,7 +68,7 @@ def test_a_missing_file_is_refused_by_name(tmp_path: Path) -> None:
     ],
     ids=["null", "list", "type", "more", "fewer"],
 )
-def test_what_is_no_join_file_is_refused(tmp_path: Path, change: "object") -> None:
+def test_an_invalid_join_file_is_refused(tmp_path: Path, change: "object") -> None:
     path = tmp_path / "join.json"
     save_join(make_join("job", "host:5000", False), path)
     assert callable(change)
@@ -78,13 +78,13 @@ def test_what_is_no_join_file_is_refused(tmp_path: Path, change: "object") -> No
     assert refused.value.code == "bad_join"
 
 
-def test_torn_json_is_refused(tmp_path: Path) -> None:
+def test_incomplete_json_is_refused(tmp_path: Path) -> None:
     (tmp_path / "join.json").write_text('{"job": "jo')
     with pytest.raises(SortRefused, match="not a valid join file"):
         load_join(tmp_path / "join.json")
 
 
-def test_where_it_cannot_be_written_the_path_is_named(tmp_path: Path) -> None:
+def test_a_join_file_that_cannot_be_written_is_an_error_with_the_path(tmp_path: Path) -> None:
     with pytest.raises(SortFailed, match=r"absent/join\.json"):
         save_join(make_join("job", "host:5000", False), tmp_path / "absent" / "join.json")
 
@@ -116,7 +116,7 @@ def test_an_address_has_a_host_and_a_port(address: str, expected: tuple[str, int
 
 
 @pytest.mark.parametrize("address", ["host", ":80", "host:", "host:x", "host:-1", "host:65536", ""])
-def test_what_is_no_address_is_refused(address: str) -> None:
+def test_an_invalid_address_is_refused(address: str) -> None:
     with pytest.raises(SortRefused, match="HOST:PORT") as refused:
         split_address(address)
     assert refused.value.code == "bad_address"

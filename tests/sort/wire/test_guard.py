@@ -35,7 +35,7 @@ def heartbeat(address: str, join: JoinCredentials) -> None:
 
 
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
-def test_a_wrong_token_is_a_strangers(tls: bool) -> None:
+def test_a_wrong_token_is_refused(tls: bool) -> None:
     join = any_join(tls)
     heard: list[tuple[str, object]] = []
     with control_server("Master", join, heard=heard) as serving:
@@ -49,7 +49,7 @@ def test_a_wrong_token_is_a_strangers(tls: bool) -> None:
 
 
 @pytest.mark.parametrize("metadata", [(), ((HEADER, "Basic abc"),)], ids=["none", "other"])
-def test_no_token_is_a_strangers(metadata: tuple[tuple[str, str], ...]) -> None:
+def test_a_missing_token_is_refused(metadata: tuple[tuple[str, str], ...]) -> None:
     join = any_join()
     with control_server("Master", join) as serving, grpc.insecure_channel(serving.address) as channel:
         call: grpc.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(HEARTBEAT.path)
@@ -58,7 +58,7 @@ def test_no_token_is_a_strangers(metadata: tuple[tuple[str, str], ...]) -> None:
     assert error.value.code() is grpc.StatusCode.UNAUTHENTICATED
 
 
-def test_the_token_twice_is_a_strangers() -> None:
+def test_two_tokens_are_refused() -> None:
     join = any_join()
     twice = ((HEADER, f"Bearer {join.token}"), (HEADER, "Bearer wrong"))
     with control_server("Master", join) as serving, grpc.insecure_channel(serving.address) as channel:
@@ -68,7 +68,7 @@ def test_the_token_twice_is_a_strangers() -> None:
     assert error.value.code() is grpc.StatusCode.UNAUTHENTICATED
 
 
-def test_a_stranger_cannot_send_and_is_not_read() -> None:
+def test_data_without_the_token_is_refused_and_not_read() -> None:
     accepted: list[PartHeader] = []
 
     def accept(came: PartHeader, blocks: Iterator[bytes]) -> bool:
@@ -87,13 +87,13 @@ def test_a_stranger_cannot_send_and_is_not_read() -> None:
     assert next(endless, None) is not None
 
 
-def test_without_tls_nobody_talks_to_a_server_with_it() -> None:
+def test_a_client_without_tls_cannot_call_a_server_with_it() -> None:
     join = any_join(tls=True)
     with control_server("Master", join) as serving, pytest.raises(PeerUnavailable):
         heartbeat(serving.address, replace(join, tls=False))
 
 
-def test_with_tls_nobody_talks_to_a_server_without_it() -> None:
+def test_a_client_with_tls_cannot_call_a_server_without_it() -> None:
     join = any_join(tls=True)
     with control_server("Master", replace(join, tls=False)) as serving, pytest.raises(SortError):
         heartbeat(serving.address, join)
@@ -112,13 +112,13 @@ def status(address: str, join: JoinCredentials) -> object:
         return connection.call(GET_JOB_STATUS, GetStatus(), TIMEOUT_S)
 
 
-def test_on_the_loopback_anybody_may_ask_how_it_stands() -> None:
+def test_on_loopback_the_status_needs_no_token() -> None:
     join = any_join()
     with control_server("Master", join) as serving:
         assert status(serving.address, replace(join, token="")) == JOB_STATUS
 
 
-def test_with_tls_only_members_may_ask_how_it_stands() -> None:
+def test_with_tls_the_status_needs_the_token() -> None:
     join = any_join(tls=True)
     with control_server("Master", join) as serving:
         with pytest.raises(SortRefused, match="does not have the job's token"):
@@ -126,7 +126,7 @@ def test_with_tls_only_members_may_ask_how_it_stands() -> None:
         assert status(serving.address, join) == JOB_STATUS
 
 
-def test_where_others_can_reach_it_only_members_may_ask_how_it_stands() -> None:
+def test_on_a_public_address_the_status_needs_the_token() -> None:
     join = any_join()
     serving = serve(handlers(*control_answers("Master", [])), ANYWHERE.replace("127.0.0.1", "0.0.0.0"), join, 2, data=False)
     try:

@@ -56,13 +56,13 @@ def test_a_port_is_free_again_at_once() -> None:
 
 
 @pytest.mark.parametrize("listen", ["192.0.2.1:0", "no-such-host.invalid:0"])
-def test_an_address_of_somebody_else_is_refused(listen: str) -> None:
+def test_an_address_of_another_machine_is_refused(listen: str) -> None:
     with pytest.raises(SortRefused) as refused:
         serve(handlers(*control_answers("Master", [])), listen, any_join(), 1, data=False)
     assert refused.value.code == "bad_address"
 
 
-def test_a_flood_of_data_streams_leaves_control_alone() -> None:
+def test_many_data_streams_do_not_block_control_calls() -> None:
     """Every data thread is blocked, and so many streams wait that the next is refused; status and abort are answered."""
     threads = 2
     most = threads * (1 + WAITING_PER_THREAD)
@@ -106,7 +106,7 @@ def test_a_flood_of_data_streams_leaves_control_alone() -> None:
     assert outcomes[3:] == [True] * most
 
 
-def test_a_stopped_server_cuts_off_what_is_under_way() -> None:
+def test_a_stopped_server_ends_calls_in_progress() -> None:
     begun = threading.Event()
     inside: list[Exception] = []
 

@@ -79,7 +79,7 @@ def test_one_buffer_may_serve_all_blocks() -> None:
     assert b"".join(taking.blocks) == b"".join(bytes([number]) * 1_000 for number in range(200))
 
 
-def test_a_part_that_is_whole_already_is_acknowledged_unread() -> None:
+def test_a_part_that_is_already_complete_is_acknowledged_unread() -> None:
     """The sender has far more than any buffer in between, so it can only end because the receiver tells it to."""
     made = 0
 
@@ -104,13 +104,13 @@ def test_a_part_that_is_whole_already_is_acknowledged_unread() -> None:
     ],
     ids=lambda error: type(error).__name__,
 )
-def test_what_the_receiver_raises_the_sender_gets(error: SortError) -> None:
+def test_an_error_of_the_receiver_is_raised_at_the_sender(error: SortError) -> None:
     with data_line(Taking(error=error)) as connection, pytest.raises(type(error)) as raised:
         send_part(connection, header(100 * MESSAGE), (bytes(MESSAGE) for _ in range(100)), TIMEOUT_S)
     assert vars(raised.value) == vars(error)
 
 
-def test_a_sender_that_breaks_off_is_noticed_on_both_sides() -> None:
+def test_a_sender_that_fails_is_noticed_on_both_sides() -> None:
     taking = Taking()
 
     def blocks() -> Iterator[bytes]:
@@ -125,14 +125,14 @@ def test_a_sender_that_breaks_off_is_noticed_on_both_sides() -> None:
     assert [type(error) for error in taking.broke] == [PeerUnavailable]
 
 
-def test_an_end_before_the_announced_bytes_is_a_break() -> None:
+def test_an_end_before_the_announced_bytes_is_an_error() -> None:
     taking = Taking()
     with data_line(taking) as connection, pytest.raises(PeerUnavailable, match="ended 1 bytes too early"):
         send_part(connection, header(MESSAGE + 1), [bytes(MESSAGE)], TIMEOUT_S)
     assert [type(error) for error in taking.broke] == [PeerUnavailable]
 
 
-def test_more_than_the_announced_bytes_breaks() -> None:
+def test_more_than_the_announced_bytes_is_an_error() -> None:
     taking = Taking()
     with data_line(taking) as connection, pytest.raises(SortFailed, match="longer than"):
         send_part(connection, header(MESSAGE), [bytes(MESSAGE), b"x"], TIMEOUT_S)
@@ -190,7 +190,7 @@ def test_a_sender_that_is_killed_midway_is_noticed(tmp_path: Path, tls: bool) ->
     assert [type(error) for error in taking.broke] == [PeerUnavailable]
 
 
-def test_a_receiver_that_vanishes_midway_is_unavailable() -> None:
+def test_a_receiver_that_stops_midway_is_unavailable() -> None:
     taking = Taking()
     join = any_join()
     with data_server(taking, join) as serving, Connection(serving.address, join, data=True) as connection:
@@ -227,7 +227,7 @@ def test_many_parts_at_once_do_not_mix() -> None:
     assert arrived == {partition: bytes([partition]) * 1_500_000 for partition in range(12)}
 
 
-def test_a_part_for_somebody_else_is_refused() -> None:
+def test_a_part_for_another_job_or_worker_is_refused() -> None:
     refuse_if_not_for(header(1), "job", 1)
     with pytest.raises(SortRefused) as refused:
         refuse_if_not_for(header(1), "another", 1)

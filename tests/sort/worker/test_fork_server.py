@@ -6,7 +6,7 @@ from torpor.sort.job.options import ForkRequest, WorkerOptions
 from torpor.sort.worker.fork_server import ForkServer, ForkServerExit
 
 
-def test_a_worker_asked_for_after_the_close_is_not_started(tmp_path: Path) -> None:
+def test_a_worker_requested_after_the_close_is_not_started(tmp_path: Path) -> None:
     with ForkServer() as fork_server:
         assert fork_server.restart()
         fork_server.close()

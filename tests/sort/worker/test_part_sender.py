@@ -120,7 +120,7 @@ def peer(address: str, *, index: int = 1, attempt: int = 1) -> Peer:
 
 
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
-def test_every_part_gets_to_its_receiver(tls: bool) -> None:
+def test_every_part_reaches_its_receiver(tls: bool) -> None:
     one, other = Receiver(1), Receiver(2)
     parts = [(partition, 1 + partition % 2) for partition in range(20)]
     with (
@@ -139,7 +139,7 @@ def test_every_part_gets_to_its_receiver(tls: bool) -> None:
         assert world.sender.acknowledged == 20
 
 
-def test_own_parts_stay() -> None:
+def test_own_parts_are_not_sent() -> None:
     own, other = Receiver(0), Receiver(1)
     with sending(streams=1) as world, data_server(own, world.join) as here, data_server(other, world.join) as there:
         world.sender.peers((peer(here.address, index=0), peer(there.address)))
@@ -158,7 +158,7 @@ def test_an_empty_part_counts_and_is_not_sent() -> None:
     assert set(receiver.asked) == {2}
 
 
-def test_what_is_queued_or_under_way_is_not_sent_twice() -> None:
+def test_a_part_that_is_queued_or_being_sent_is_not_sent_twice() -> None:
     go_on, inside = threading.Event(), threading.Event()
 
     def wait() -> None:
@@ -192,7 +192,7 @@ def test_not_yet_waits_and_uses_up_no_retries() -> None:
     assert receiver.arrived == {1: content(1)}
 
 
-def test_a_part_that_breaks_off_is_sent_again() -> None:
+def test_an_interrupted_part_is_sent_again() -> None:
     receiver = Receiver(first=[raising(PeerUnavailable("the sender has gone away"))] * 2)
     with sending(streams=1) as world, data_server(receiver, world.join) as serving:
         world.sender.peers((peer(serving.address),))
@@ -203,7 +203,7 @@ def test_a_part_that_breaks_off_is_sent_again() -> None:
     assert receiver.arrived == {1: content(1)}
 
 
-def test_a_receiver_that_vanished_is_found_again_at_its_address() -> None:
+def test_a_restarted_receiver_is_found_at_its_address() -> None:
     receiver = Receiver()
     with sending() as world:
         with data_server(receiver, world.join) as serving:
@@ -234,7 +234,7 @@ def test_a_receiver_that_moved_is_found_at_its_new_address() -> None:
 
 
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
-def test_somebody_else_at_a_receivers_old_address_is_no_failure(tls: bool) -> None:
+def test_a_worker_of_another_job_at_the_old_address_is_no_failure(tls: bool) -> None:
     """A worker of another job: it does not know our token or, with TLS, our certificate."""
     stranger, receiver = Receiver(), Receiver()
     with sending(join=any_join(tls)) as world, data_server(stranger, any_join(tls)) as elsewhere:
@@ -264,7 +264,7 @@ def test_another_worker_of_the_same_job_at_the_old_address_is_no_failure() -> No
     [StaleAttempt("attempt 4 sends now"), SortFailed("the disk is full"), SortRefused("wrong_state", "Failed")],
     ids=lambda error: type(error).__name__,
 )
-def test_what_trying_again_cannot_help_is_told_once(error: SortError) -> None:
+def test_a_permanent_error_is_reported_once(error: SortError) -> None:
     receiver = Receiver(first=[raising(error)])
     with sending() as world, data_server(receiver, world.join) as serving:
         world.sender.peers((peer(serving.address),))
@@ -281,7 +281,7 @@ def test_what_trying_again_cannot_help_is_told_once(error: SortError) -> None:
 @pytest.mark.parametrize(
     "error", [SortFailed("run.00003 cannot be read"), ValueError("a fault of ours")], ids=["broken", "fault"]
 )
-def test_a_run_that_cannot_be_read_is_told(error: Exception) -> None:
+def test_an_unreadable_run_is_reported(error: Exception) -> None:
     receiver = Receiver()
     with sending(Memory(error=error)) as world, data_server(receiver, world.join) as serving:
         world.sender.peers((peer(serving.address),))
@@ -292,7 +292,7 @@ def test_a_run_that_cannot_be_read_is_told(error: Exception) -> None:
     assert receiver.headers == []
 
 
-def test_a_receiver_in_a_new_life_gets_its_parts_again() -> None:
+def test_a_receiver_with_a_new_attempt_gets_its_parts_again() -> None:
     before, after = Receiver(), Receiver()
     with sending() as world:
         with data_server(before, world.join) as serving:
@@ -322,7 +322,7 @@ def test_a_blocked_receiver_does_not_hold_up_another() -> None:
         world.delivered([(partition, 1) for partition in range(30)])
 
 
-def test_closing_ends_what_is_under_way() -> None:
+def test_closing_ends_parts_in_progress() -> None:
     freed, inside = threading.Event(), threading.Event()
 
     def wait() -> None:
