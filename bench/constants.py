@@ -542,12 +542,12 @@ async def _slept(admin: Any, people: ServiceStore) -> Constant:
         people, new_id=lambda: str(uuid.uuid4()), hint=lambda _workspace_id: None, lease_s=DEFAULTS.connection_lease
     )
 
-    async def nobody(_ids: Sequence[str]) -> dict[str, UseReport]:
+    async def no_use(_ids: Sequence[str]) -> dict[str, UseReport]:
         return {}
 
     began = time.perf_counter()
     for row in ids:
-        assert await using.let_sleep(row["id"], term=TERM, to=Wish.ARCHIVED, ask=nobody, lease_s=30)
+        assert await using.let_sleep(row["id"], term=TERM, to=Wish.ARCHIVED, ask=no_use, lease_s=30)
     taken_ms = (time.perf_counter() - began) * 1000
     return Constant("let_sleep_ms", taken_ms / len(ids), "ms", "the leader's wish for one that is to be archived; no bus asked")
 
@@ -563,8 +563,8 @@ async def _looked_up(store: ControllerStore, hold: ShardOwnership, people: Servi
         "due_ms": (lambda: store.load_due(hold), "an idle look's question: nothing is due"),
         "due_rolling_ms": (lambda: store.load_due(hold, whole=some), "the same, and 16 of 1,024 shards read again"),
         "due_whole_ms": (lambda: store.load_due(hold, whole=ALL_SHARDS), "a new life: everything watched is read (1,000 rows)"),
-        "standby_due_ms": (lambda: people.due(Wish.STANDBY, after=None, limit=500), "nobody's time is up"),
-        "archive_due_ms": (lambda: people.due(Wish.ARCHIVED, after=None, limit=500), "nobody's time is up"),
+        "standby_due_ms": (lambda: people.due(Wish.STANDBY, after=None, limit=500), "no workspace is due"),
+        "archive_due_ms": (lambda: people.due(Wish.ARCHIVED, after=None, limit=500), "no workspace is due"),
         "expected_homes_ms": (store.expected_homes, "only when a home is missed"),
         "census_ms": (store.count_phases, "once a minute"),
         "find_by_id_ms": (lambda: people.by_id(one.id), ""),

@@ -28,8 +28,8 @@ class KnownGate:
 
     def __init__(self, port: int, upstream: Address, name: str, token: str) -> None:
         self._destination = lru_cache(maxsize=4096)(Hosts(f"http://localhost:{port}", "localhost").destination)
-        self._owners = {name: "somebody"}
-        self._visitors = {hashlib.sha256(token.encode()).digest(): "somebody"}
+        self._owners = {name: "ada"}
+        self._visitors = {hashlib.sha256(token.encode()).digest(): "ada"}
         self._upstream = upstream
 
     def judge(self, head: RequestHead, client: str) -> Verdict:

@@ -941,7 +941,7 @@ if __name__ == "__main__":
     chosen.folder.mkdir(exist_ok=True)
     only = tuple(chosen.only.split(",")) if chosen.only else None
     if unknown := set(only or ()) - set(CONTENDERS):
-        arguments.error(f"nobody is called {', '.join(sorted(unknown))}")
+        arguments.error(f"there is no contender {', '.join(sorted(unknown))}; choose from {', '.join(CONTENDERS)}")
     with tempfile.TemporaryDirectory(prefix="sort-bench-", dir=chosen.folder) as name:
         try:
             choice = Choice(chosen.gb, chosen.rounds, only, chosen.tables, chosen.deep)

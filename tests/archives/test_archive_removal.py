@@ -36,7 +36,7 @@ async def test_archives_are_complete_with_a_manifest_and_foreign_files_are_ignor
     assert await listed(world.archives) == {KEY: False, OTHER: True, empty: False}
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can close a directory to somebody else")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can close a directory to another user")
 def test_an_unreadable_system_folder_is_skipped(reachable_for_all: ArchiveWorld) -> None:
     """An ext4 disk has a lost+found that belongs to root."""
     world = reachable_for_all

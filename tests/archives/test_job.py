@@ -97,7 +97,7 @@ def test_data_without_a_manifest_is_removed_when_its_writer_fails(
     world.pack(world.home()).result  # noqa: B018
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 def test_a_stopped_job_restores_file_modes(reachable_for_all: ArchiveWorld) -> None:
     world = reachable_for_all
     closed = world.home() / "closed"

@@ -219,7 +219,7 @@ def test_python_reads_the_same_tar(world: ArchiveWorld) -> None:
 # ── other users ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.skipif(not IS_ROOT, reason="only root can become somebody else")
+@pytest.mark.skipif(not IS_ROOT, reason="only root can become another user")
 def test_a_home_restored_for_another_user_has_the_same_root(world: ArchiveWorld) -> None:
     home = world.home()
     (home / "mine").write_bytes(b"x")
@@ -234,7 +234,7 @@ def test_a_home_restored_for_another_user_has_the_same_root(world: ArchiveWorld)
     assert (again / "roots").stat().st_uid == 0
 
 
-@pytest.mark.skipif(not IS_ROOT, reason="only root can become somebody else")
+@pytest.mark.skipif(not IS_ROOT, reason="only root can become another user")
 def test_not_root(reachable_for_all: ArchiveWorld) -> None:
     """A user without rights on files of others, with unreadable files and directories of its own."""
     world = reachable_for_all
@@ -252,7 +252,7 @@ def test_not_root(reachable_for_all: ArchiveWorld) -> None:
     assert stat.S_IMODE((again / "closed").stat().st_mode) == 0
 
 
-@pytest.mark.skipif(not IS_ROOT, reason="only root can become somebody else")
+@pytest.mark.skipif(not IS_ROOT, reason="only root can become another user")
 @pytest.mark.parametrize("mode", [0o311, 0o411, 0])
 def test_not_root_and_a_hard_link_out_of_a_closed_directory(reachable_for_all: ArchiveWorld, mode: int) -> None:
     world = reachable_for_all
@@ -272,7 +272,7 @@ def test_not_root_and_a_hard_link_out_of_a_closed_directory(reachable_for_all: A
     assert stat.S_IMODE((again / "closed" / "deeper").stat().st_mode) == mode
 
 
-@pytest.mark.skipif(not IS_ROOT, reason="only root can become somebody else")
+@pytest.mark.skipif(not IS_ROOT, reason="only root can become another user")
 def test_files_of_other_users_cannot_be_restored_without_root(reachable_for_all: ArchiveWorld) -> None:
     world = reachable_for_all
     home, again = world.home(), world.home("again")
@@ -303,7 +303,7 @@ def test_a_home_with_huge_sparse_files_is_refused_at_once(world: ArchiveWorld) -
     assert not list(world.store.rglob("*.zst*"))
 
 
-@pytest.mark.skipif(not IS_ROOT, reason="only root can become somebody else")
+@pytest.mark.skipif(not IS_ROOT, reason="only root can become another user")
 def test_huge_sparse_files_in_a_closed_folder_are_refused(reachable_for_all: ArchiveWorld) -> None:
     world = reachable_for_all
     closed = world.home() / "closed"

@@ -1,6 +1,6 @@
 """Every runtime passes the contract."""
 
-# ruff: noqa: ASYNC240 - a test has nobody else to wait for
+# ruff: noqa: ASYNC240 - a test may block its event loop
 
 import asyncio
 import contextlib

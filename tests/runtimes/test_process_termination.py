@@ -1,6 +1,6 @@
 """The right processes end, and no others: on request, after an error, and after kill -9."""
 
-# ruff: noqa: ASYNC220, ASYNC221, ASYNC240 - a test has nobody else to wait for
+# ruff: noqa: ASYNC220, ASYNC221, ASYNC240 - a test may block its event loop
 
 import asyncio
 import contextlib

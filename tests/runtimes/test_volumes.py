@@ -1,6 +1,6 @@
 """Homes are complete, absent, or unreadable; volumes are removed."""
 
-# ruff: noqa: ASYNC240 - a test has nobody else to wait for
+# ruff: noqa: ASYNC240 - a test may block its event loop
 
 import asyncio
 import errno

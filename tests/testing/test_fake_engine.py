@@ -1,6 +1,6 @@
 """The fake engine serves many processes, outlives them, and no client delays another."""
 
-# ruff: noqa: ASYNC220 - a test has nobody else to wait for
+# ruff: noqa: ASYNC220 - a test may block its event loop
 
 import asyncio
 import contextlib

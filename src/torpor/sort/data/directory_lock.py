@@ -1,6 +1,6 @@
 """How is a directory one process's alone?
 
-By flock(2) on the directory itself, which the kernel ends with the process, whatever killed it.
+By flock(2) on the directory itself, which the kernel releases when the process ends in any way.
 """
 
 import os
@@ -28,7 +28,7 @@ class DirectoryLock:
             raise to_sort_failed(error, self._pid_file, "writing") from error
 
     def release(self) -> None:
-        remove(self._pid_file)  # While it is still ours: a moment later it is somebody else's.
+        remove(self._pid_file)  # Before the unlock: after it, another process may own the file.
         os.close(self._descriptor)
 
     def __enter__(self) -> "DirectoryLock":
@@ -44,7 +44,7 @@ def _locked(directory: Path, what: str, pid_file: Path, end: float, mode: int) -
         try:
             descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except FileNotFoundError:
-            continue  # Whoever had it has just removed it.
+            continue  # Another process has just removed it.
         except OSError as error:
             raise SortRefused("bad_directory", f"the {what} directory {directory} cannot be read: {error.strerror}") from error
         if _take(descriptor, directory):
