@@ -304,7 +304,9 @@ class EmbeddedPostgres(EmbeddedServer):
             async with asyncio.timeout(timeout_s):
                 output, _ = await process.communicate()
         except BaseException as error:
-            process.kill()
+            # It can have ended already: then the cancellation is the error, not the missing process.
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
             await process.wait()
             if isinstance(error, TimeoutError):
                 raise Unavailable(f"{program} took longer than {timeout_s:.0f} s") from error
