@@ -9,7 +9,7 @@ import pytest
 
 from tests.archives.s3 import S3
 from tests.support.archive_jobs import DATA, HOME, KEY, MANIFEST, OTHER, ArchiveWorld, as_nobody
-from torpor.archives import HomeArchives
+from torpor.archives.archives import HomeArchives
 from torpor.domain.errors import Failed, Unavailable
 from torpor.domain.records import ArchiveKey
 
@@ -43,7 +43,7 @@ def test_an_unreadable_system_folder_is_skipped(reachable_for_all: ArchiveWorld)
     (world.store / "lost+found").mkdir(mode=0o700)
     script = (
         "import asyncio\n"
-        "from torpor.archives import HomeArchives\n"
+        "from torpor.archives.archives import HomeArchives\n"
         "async def main():\n"
         "    print([str(found.key) async for found in HomeArchives(sys.argv[1]).keys()])\n"
         "asyncio.run(main())\n"

@@ -8,7 +8,8 @@ import pytest
 
 from tests.archives.s3 import S3
 from tests.support.archive_jobs import HOME, KEY, MANIFEST, OTHER, ArchiveWorld
-from torpor.archives import HomeArchives, archives
+from torpor.archives import archives
+from torpor.archives.archives import HomeArchives
 from torpor.archives.store import IDENTITY, ArchiveStore
 from torpor.domain.errors import Unavailable
 

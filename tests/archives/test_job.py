@@ -12,9 +12,10 @@ import pytest
 from tests.archives.s3 import S3
 from tests.support.archive_jobs import DATA, HOME, KEY, MANIFEST, ArchiveWorld, as_nobody_argv, run, running
 from tests.support.waiting import wait_until
-from torpor.archives import HomeArchives, tree_root
+from torpor.archives.archives import HomeArchives
 from torpor.archives.pack import PackRequest, pack
 from torpor.archives.store import ArchiveStore, StoreAddress
+from torpor.archives.tree import tree_root
 from torpor.domain.errors import Code
 
 

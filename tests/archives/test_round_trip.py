@@ -19,11 +19,13 @@ from hypothesis import strategies as st
 
 from tests.archives.nasty import NOT_UTF8, make_nasty
 from tests.support.archive_jobs import DATA, HOME, KEY, MANIFEST, OTHER, ArchiveWorld, as_nobody, roomy, run, run_as_nobody
-from torpor.archives import HomeArchives, tree, tree_root
+from torpor.archives import tree
+from torpor.archives.archives import HomeArchives
 from torpor.archives.frames import decompressed
 from torpor.archives.manifest import MOST_HEAD_BYTES, Manifest, ManifestHead, fetch
 from torpor.archives.pack import PackRequest, pack
 from torpor.archives.store import ArchiveStore, StoreAddress
+from torpor.archives.tree import tree_root
 from torpor.archives.unpack import find, unpack
 from torpor.domain.errors import Code, Failed
 

@@ -7,7 +7,7 @@ import pytest
 from obstore.exceptions import BaseError, GenericError, PermissionDeniedError
 
 from tests.archives.s3 import S3
-from torpor.archives import HomeArchives
+from torpor.archives.archives import HomeArchives
 from torpor.archives.store import OS_ERROR_MEANS, ArchiveStore, ObjectMissing, StoreAddress, TransientFailure, _meaning
 from torpor.domain.errors import Code, Failed, Refused
 

@@ -14,7 +14,8 @@ import pytest
 from tests.archives.s3 import S3, Silence
 from tests.support.archive_jobs import HOME, KEY, ArchiveWorld
 from tests.support.waiting import until, wait_until
-from torpor.archives import HomeArchives, archives
+from torpor.archives import archives
+from torpor.archives.archives import HomeArchives
 from torpor.archives.store import ArchiveStore, StoreAddress
 from torpor.domain.errors import Unavailable
 
@@ -87,7 +88,7 @@ async def test_a_failed_call_does_not_use_the_cached_result(tmp_path: Path) -> N
 def test_the_interpreter_ends_while_calls_are_pending(silence: Silence) -> None:
     script = (
         "import asyncio, json, sys\n"
-        "from torpor.archives import HomeArchives\n"
+        "from torpor.archives.archives import HomeArchives\n"
         "from torpor.domain.records import ArchiveKey\n"
         "async def main():\n"
         "    quiet = HomeArchives('s3://bucket', json.loads(sys.argv[1]))\n"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.contracts.archives_contract import ArchivesContract, Homes
-from torpor.archives import HomeArchives
+from torpor.archives.archives import HomeArchives
 from torpor.domain.errors import Code, Failed
 from torpor.domain.records import Marker
 from torpor.ports import Archives, Fence, Home, HomeJob

@@ -15,7 +15,7 @@ from tests.support.control_plane import control_plane
 from tests.support.gc_stage import ARCHIVING, IN_ERROR, RETENTION, TERM, GcStage, deleted, gc_stage
 from tests.support.waiting import until
 from torpor import metrics
-from torpor.archives import HomeArchives
+from torpor.archives.archives import HomeArchives
 from torpor.control.gc import GarbageCollector
 from torpor.domain.errors import Code, Deposed, Failed, Refused, Unavailable
 from torpor.domain.retention import Retention, decide

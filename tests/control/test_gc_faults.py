@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.gc_stage import ARCHIVING, IN_ERROR, TERM, GcStage, deleted, gc_stage
 from torpor import metrics
-from torpor.archives import HomeArchives
+from torpor.archives.archives import HomeArchives
 from torpor.control.gc import HANDFUL
 from torpor.domain.errors import Unavailable
 from torpor.domain.records import ArchiveKey

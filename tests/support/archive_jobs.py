@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any
 
-from torpor.archives import HomeArchives
+from torpor.archives.archives import HomeArchives
 from torpor.domain.errors import Code, Failed
 from torpor.domain.records import ArchiveKey
 from torpor.ports import Home, HomeJob
