@@ -13,6 +13,8 @@ CREDENTIALS_FILE = "credentials.json"
 """In the data directory: how commands on this machine sign in."""
 PID_FILE = "torpor.pid"
 """In the data directory: locked by the process that runs there."""
+KIT_FOLDER = "kits"
+"""In the data directory: the kits, each under its content hash."""
 
 
 def default_data(environ: Mapping[str, str]) -> Path:

@@ -8,7 +8,7 @@ from torpor.domain.status import STATUS_OF_OPERATION, STATUS_OF_PHASE
 GLOSSARY = (Path(__file__).parents[2] / "docs" / "glossary.md").read_text(encoding="utf-8")
 OWN_WORDS = {
     *("wish", "marker", "generation", "revision", "epoch", "fence", "latch"),
-    *("shard", "term", "duty", "hint", "dice", "knock", "gate"),
+    *("shard", "term", "duty", "hint", "dice", "knock", "gate", "kit"),
 }
 
 

@@ -8,6 +8,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from tests.archives.s3 import S3
+from tests.support import open_folder
 from tests.support.archive_jobs import ArchiveWorld, roomy
 
 
@@ -19,9 +20,7 @@ def world() -> Iterator[ArchiveWorld]:
 
 @pytest.fixture
 def reachable_for_all(world: ArchiveWorld) -> ArchiveWorld:
-    for path in (world.path, *world.path.parents):
-        if path.stat().st_uid == os.geteuid() and path != Path("/"):
-            path.chmod(path.stat().st_mode | 0o011)
+    open_folder.reachable_for_all(world.path)
     if os.geteuid() == 0:
         os.chown(world.store, 65534, 65534)
     return world

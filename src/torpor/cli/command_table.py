@@ -50,6 +50,7 @@ COMMANDS: Mapping[str, str] = {
     "release": "commands.product:release",
     "migrate": "commands.product:migrate",
     "gc": "commands.gc:gc",
+    "kit": "commands.kit:app",
     "completion": "commands.completion:completion",
     "sort": "sort.commands:app",
 }

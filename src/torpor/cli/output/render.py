@@ -292,6 +292,20 @@ def findings(items: Sequence[Record]) -> Renderable:
 # ── parts ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+def kit(item: Record) -> Renderable:
+    rows = [
+        ("path", text(item["path"])),
+        ("hash", text(item["hash"])),
+        ("size", text(size(item["size_bytes"]))),
+        ("architecture", text(item["architecture"])),
+        ("python", text(f"{item['python']}, {item['c_library']}")),
+        ("torpor", text(item["torpor"])),
+    ]
+    columns = ("PART", Column("SIZE", is_right=True))
+    parts = sorted(item["parts"].items(), key=lambda part: part[1], reverse=True)
+    return Group((facts(rows), EMPTY, table(columns, [(text(name), text(size(count))) for name, count in parts])))
+
+
 def _error(error: Record, now: datetime) -> DescriptionList:
     during = _operation(error["operation"]) if error["operation"] != "NONE" else None
     rows = [
