@@ -24,7 +24,8 @@ from torpor.domain.transitions import NEXT_OPERATION, TURNS, DetailedPhase
 from torpor.ports import PLACEHOLDERS
 from torpor.settings import OTHER_VARIABLES, PREFIX, SECRET, Settings
 from torpor.sort.machine.states import MasterState, WorkerState
-from torpor.templates.catalogue import FIELD_MEANS, templates
+from torpor.templates.catalogue import shipped
+from torpor.templates.template_file import FIELD_MEANS
 from torpor.testing.defaults import DEFAULTS
 
 ROOT = Path(__file__).parent.parent
@@ -114,7 +115,9 @@ def _default(value: object) -> str:
 
 
 def templates_page() -> str:
-    rows = [(one.name, one.title, one.description, "yes" if one.takes_command else "no") for one in templates().values()]
+    rows = [
+        (one.name, one.title, one.description, "yes" if one.takes_command else "no") for one in shipped().templates.values()
+    ]
     holders = [(f"`{{{name}}}`", meaning) for name, meaning in PLACEHOLDERS.items()]
     fields = [(f"`{name}`", meaning) for name, meaning in FIELD_MEANS.items()]
     return DRAWN + "\n".join(

@@ -105,6 +105,11 @@ class Settings(BaseModel):
         description="What runs workspaces. `process`: programs on this machine, confined as far as the machine allows. `auto`: "
         "the same as `process`. `fake` runs nothing and is for tests.",
     )
+    templates_dir: Path | None = Field(
+        None,
+        description="A folder with templates of your own, one `.toml` file for each. A file with the name of a template that "
+        "Torpor brings replaces it. Torpor reads them when it starts. Default: only the templates that Torpor brings.",
+    )
     unconfined: bool = Field(
         False,
         description="`true` (or --unconfined) allows several users although workspaces are not confined from each other "
@@ -253,10 +258,10 @@ class Settings(BaseModel):
     def _are_networks(cls, value: str) -> str:
         return ", ".join(parse_networks(value))
 
-    @field_validator("data", mode="after")
+    @field_validator("data", "templates_dir", mode="after")
     @classmethod
-    def _absolute(cls, value: Path) -> Path:
-        return value.expanduser().absolute()
+    def _absolute(cls, value: Path | None) -> Path | None:
+        return value.expanduser().absolute() if value is not None else None
 
     @model_validator(mode="after")
     def _knows_its_provider(self) -> "Settings":

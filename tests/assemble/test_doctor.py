@@ -17,6 +17,7 @@ from torpor.assemble.doctor import (
     disk_finding,
     index_findings,
     running_findings,
+    template_findings,
 )
 from torpor.runtimes.process.paths import runtime_paths
 from torpor.runtimes.process.volumes import Volumes
@@ -116,3 +117,15 @@ async def test_the_default_package_index_is_not_resolved(tmp_path: Path, monkeyp
     asked = own_getent(tmp_path, monkeypatch, {})
     await index_findings(load({"TORPOR_DATA": str(tmp_path)}), {"HOME": str(tmp_path)})
     assert "pypi.org" not in asked()
+
+
+def test_templates_of_the_administrator_are_checked(tmp_path: Path) -> None:
+    settings = load({"TORPOR_DATA": str(tmp_path / "data"), "TORPOR_TEMPLATES_DIR": str(tmp_path)})
+    assert template_findings(load({"TORPOR_DATA": str(tmp_path)})) == []
+    assert [one.ok for one in template_findings(settings)] == [True]
+    (tmp_path / "own.toml").write_text('name = "own"\ntitle = "O"\ndescription = "o"\ncomand = ["o"]\n')
+    (found,) = template_findings(settings)
+    assert not found.ok
+    assert not found.blocks, "Torpor starts without this template"
+    assert "did you mean command?" in found.detail
+    assert "torpor templates check" in found.advice

@@ -17,7 +17,7 @@ from tests.support.listeners import program_socket, tcp_listeners
 from tests.support.requirements import must_have
 from torpor.ports import Home
 from torpor.runtimes.process import ProcessOptions
-from torpor.templates.catalogue import program, template
+from torpor.templates.catalogue import shipped
 from torpor.testing.defaults import process_options
 
 WAYS = {
@@ -49,7 +49,7 @@ async def started(make_machine: MakeMachine, options: ProcessOptions) -> Machine
 async def with_a_terminal(make_machine: MakeMachine, options: ProcessOptions) -> tuple[Machine, Home]:
     machine = await started(make_machine, options)
     home = await machine.home()
-    await machine.up(replace(machine.serving(home), program=program(template("terminal"), None)))
+    await machine.up(replace(machine.serving(home), program=shipped().program(shipped().template("terminal"), None)))
     await until_ready(machine, home)
     return machine, home
 

@@ -23,7 +23,7 @@ from torpor.service.wishes import Wishes
 from torpor.store.controller_store import ControllerStore, ShardOwnership
 from torpor.store.database import Database, Role
 from torpor.store.service_store import ServiceStore
-from torpor.templates.catalogue import before_sleep_of, program, template
+from torpor.templates.catalogue import shipped
 from torpor.testing.defaults import DEFAULTS, tuning
 from torpor.testing.fake_runtime import FakeArchives, FakeRuntime, FakeWorld
 
@@ -94,9 +94,9 @@ def make_controller(
     hands = EffectExecutor(
         FakeRuntime(world),
         FakeArchives(world),
-        lambda workspace: program(template(workspace.template), workspace.command or None),
+        shipped().program_of,
         Limits(memory_bytes=2**30, processes=100),
-        before_sleep_of,
+        shipped().before_sleep_of,
     )
     return Controller(
         store,

@@ -17,7 +17,6 @@ CALLS: Mapping[tuple[str, str], str] = {
     ("GET", f"{V1}/sessions"): "List your sessions.",
     ("DELETE", f"{V1}/sessions/{{session}}"): "End one of your sessions.",
     ("GET", f"{V1}/sign-in"): "The ways to sign in that this installation offers.",
-    ("GET", f"{V1}/templates"): "List the templates for new workspaces.",
     ("GET", f"{V1}/tokens"): "List your API tokens.",
     ("POST", f"{V1}/tokens"): "Create an API token. Only this response contains the token itself.",
     ("DELETE", f"{V1}/tokens/{{token}}"): "Revoke one of your API tokens.",

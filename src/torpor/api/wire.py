@@ -26,7 +26,7 @@ from torpor.service.use import LONGEST_HOLD_S, LONGEST_REASON
 from torpor.service.wishes import LONGEST_TTL_S, RunningQuota
 from torpor.store.controller_members import Member
 from torpor.store.service_store import Attempt, AuditRecord, NewBeforeSleep, StoredArchive
-from torpor.templates.catalogue import DEFAULT, Template
+from torpor.templates.catalogue import DEFAULT, Catalogue
 
 
 def _storable(text: str) -> str:
@@ -296,10 +296,22 @@ class TemplateOut(Wire):
     takes_command: bool
     cpu_weight: int = Field(description="When the CPU is busy, workspaces share it in proportion to their weights.")
     warnings: list[str] = Field(description="What to know before you choose this template in this installation.")
+    origin: Literal["shipped", "added"] = Field(description="Torpor brings it, or the administrator added it.")
+    command: list[str] = Field(description="The program and its arguments; empty: the workspace brings its own.")
+    environment: dict[str, str] = Field(description="Variables for the program, and for everything else in the workspace.")
+    packages: list[str] = Field(description="PyPI packages that are installed on first use.")
+    cpu_keeps_awake: bool = Field(description="Whether programs that use the CPU keep the workspace awake.")
+    before_sleep: list[str] = Field(description="The command that runs before an automatic stop; empty: none.")
+
+
+class BrokenTemplateOut(Wire):
+    name: str = Field(description="The name of the file without its suffix; empty: the whole folder cannot be read.")
+    faults: list[str] = Field(description="Each names the file, the field and what to do.")
 
 
 class TemplateList(Wire):
     items: list[TemplateOut]
+    broken: list[BrokenTemplateOut] = Field(description="Files of the administrator that cannot be used.")
 
 
 class MissingOut(Wire):
@@ -617,15 +629,26 @@ def confinement_out(member: Member) -> ConfinementOut:
     return ConfinementOut(node_id=member.node_id, missing=missing, is_accepted=told.is_accepted, summary=told.summary)
 
 
-def template_out(template: Template, warnings: Sequence[str] = ()) -> TemplateOut:
-    return TemplateOut(
-        name=template.name,
-        title=template.title,
-        description=template.description,
-        takes_command=template.takes_command,
-        cpu_weight=template.cpu_weight,
-        warnings=list(warnings),
-    )
+def template_list(catalogue: Catalogue, warnings: Mapping[str, Sequence[str]]) -> TemplateList:
+    items = [
+        TemplateOut(
+            name=one.name,
+            title=one.title,
+            description=one.description,
+            takes_command=one.takes_command,
+            cpu_weight=one.cpu_weight,
+            warnings=list(warnings.get(one.name, ())),
+            origin="added" if one.name in catalogue.added else "shipped",
+            command=list(one.command),
+            environment=dict(one.environment),
+            packages=list(one.packages),
+            cpu_keeps_awake=one.cpu_keeps_awake,
+            before_sleep=list(one.before_sleep),
+        )
+        for one in catalogue.templates.values()
+    ]
+    broken = [BrokenTemplateOut(name=one.name, faults=list(one.faults)) for one in catalogue.broken]
+    return TemplateList(items=items, broken=broken)
 
 
 def latch_out(latch: Latch) -> LatchOut:

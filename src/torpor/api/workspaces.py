@@ -15,7 +15,6 @@ from torpor.domain.records import Workspace
 from torpor.domain.states import Phase, Wish
 from torpor.ports import Runtime
 from torpor.service.wishes import Wishes
-from torpor.templates.catalogue import templates
 
 LONGEST_KEY = 200
 EXEC_S = 600.0
@@ -41,8 +40,8 @@ def workspace_routes(wishes: Wishes, runtime: Runtime, hosts: Hosts) -> APIRoute
 
     @router.get("/templates")
     async def list_templates() -> wire.TemplateList:
-        warnings = await wishes.confinement.template_warnings()
-        return wire.TemplateList(items=[wire.template_out(one, warnings.get(one.name, ())) for one in templates().values()])
+        """The templates that a workspace can have. `broken` lists the files of `templates_dir` that cannot be used."""
+        return wire.template_list(wishes.catalogue, await wishes.confinement.template_warnings())
 
     @router.get("/limits")
     async def limits(caller: Asking) -> wire.LimitsOut:

@@ -36,7 +36,7 @@ from torpor.store.controller_store import ControllerStore
 from torpor.store.database import Database
 from torpor.store.events import Outbox
 from torpor.store.gc import GcStore
-from torpor.templates.catalogue import counts_cpu
+from torpor.templates.catalogue import Catalogue
 
 log = structlog.get_logger()
 
@@ -60,10 +60,11 @@ async def coordinator(
     using: UseService,
     around: ControllerServices,
     confinement: ControllerConfinement,
+    catalogue: Catalogue,
 ) -> Coordinator:
     """The coordinator, which has not joined and does not run yet."""
     store = ControllerStore(database, provider=runtime.name)
-    executor = engines.effect_executor(settings, runtime, archives)
+    executor = engines.effect_executor(settings, runtime, archives, catalogue)
     touch = touch_on_running(around.touch)
     sizes = HomeSizes(store, runtime, record=around.usage.append_disk)
 
@@ -116,13 +117,13 @@ def usage_watch(runtime: Runtime, series: UsageSeries) -> UsageWatch:
     return UsageWatch(runtime, series)
 
 
-def busy_watch(settings: Settings, runtime: Runtime, activity: Activity, using: UseService) -> BusyWatch:
+def busy_watch(settings: Settings, runtime: Runtime, activity: Activity, using: UseService, catalogue: Catalogue) -> BusyWatch:
     return BusyWatch(
         runtime,
         activity,
         lease_s=settings.connection_lease,
         foreground_ttl_s=settings.foreground_ttl,
-        counts_cpu=counts_cpu,
+        counts_cpu=catalogue.counts_cpu,
         write_down=using.seen_in_use,
     )
 

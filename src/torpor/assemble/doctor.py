@@ -16,6 +16,7 @@ import asyncpg
 from torpor.archives.archives import HomeArchives
 from torpor.assemble import archive_directory
 from torpor.assemble.archive_directory import ArchiveDirectory
+from torpor.assemble.templates import CHECK
 from torpor.bus.redis import Bus
 from torpor.domain.disk import Disk, shortage, size
 from torpor.domain.errors import Hopeless, TorporError
@@ -28,6 +29,7 @@ from torpor.runtimes.process.paths import runtime_paths
 from torpor.runtimes.process.runtime import ProcessRuntime
 from torpor.settings import Settings
 from torpor.store.database import translate_startup_errors
+from torpor.templates.catalogue import load_catalogue
 
 OLDEST_POSTGRESQL = 15
 ANSWERS_WITHIN_S = 2.0
@@ -47,11 +49,27 @@ async def examine(settings: Settings) -> list[Finding]:
     """What this machine has, what it lacks, and what to do about it. It changes no files."""
     findings = [_python_finding(), _data_finding(settings), disk_finding(settings)]
     findings += [await _database_finding(settings), await _bus_finding(settings), await archives_finding(settings)]
+    findings += template_findings(settings)
     findings += await confinement_findings(settings)
     if not any(one.what == f"confinement: {NETWORK}" and not one.ok for one in findings):
         findings += await index_findings(settings, os.environ)
     findings += await asyncio.to_thread(running_findings, settings)
     return findings
+
+
+def template_findings(settings: Settings) -> list[Finding]:
+    """The administrator's templates; a broken one is not offered, and workspaces that use it do not start."""
+    if settings.templates_dir is None:
+        return []
+    catalogue = load_catalogue(settings.templates_dir)
+    broken = [
+        Finding(f"template {one.name}" if one.name else "templates", False, "; ".join(one.faults), CHECK)
+        for one in catalogue.broken
+    ]
+    if broken:
+        return broken
+    names = ", ".join(sorted(catalogue.added)) or "none"
+    return [Finding("templates", True, f"of {settings.templates_dir}: {names}")]
 
 
 async def confinement_findings(settings: Settings) -> list[Finding]:

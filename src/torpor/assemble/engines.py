@@ -19,7 +19,7 @@ from torpor.runtimes.process.confinement import OPEN_PORT, headline, missing_pro
 from torpor.runtimes.process.options import ProcessOptions
 from torpor.runtimes.process.runtime import ProcessRuntime
 from torpor.settings import Settings
-from torpor.templates.catalogue import before_sleep_of, program, template
+from torpor.templates.catalogue import Catalogue
 
 MIB = 1 << 20
 # If the disk does not answer in time, the request is not refused: the loop asks again before it acts.
@@ -116,11 +116,11 @@ def is_exclusive(runtime: Runtime) -> bool:
     return isinstance(runtime, ProcessRuntime)
 
 
-def effect_executor(settings: Settings, runtime: Runtime, archives: Archives) -> EffectExecutor:
+def effect_executor(settings: Settings, runtime: Runtime, archives: Archives, catalogue: Catalogue) -> EffectExecutor:
     limits = Limits(memory_bytes=settings.workspace_memory_mb * MIB, processes=settings.workspace_processes)
-    return EffectExecutor(runtime, archives, _program_of, limits, before_sleep_of)
 
+    def program_of(workspace: Workspace) -> Program:
+        chosen = catalogue.program_of(workspace)
+        return replace(chosen, environment={**chosen.environment, "TORPOR_WORKSPACE": workspace.name})
 
-def _program_of(workspace: Workspace) -> Program:
-    chosen = program(template(workspace.template), workspace.command or None)
-    return replace(chosen, environment={**chosen.environment, "TORPOR_WORKSPACE": workspace.name})
+    return EffectExecutor(runtime, archives, program_of, limits, catalogue.before_sleep_of)

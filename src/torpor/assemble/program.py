@@ -19,6 +19,7 @@ from torpor.assemble.logs import configure_log
 from torpor.assemble.process import background, open_database, run, running_front, serve_app, short_folder
 from torpor.assemble.proxy_wiring import ProxyServices, ProxyWiring
 from torpor.assemble.roles import EVERY_PART, ProcessRole
+from torpor.assemble.templates import read_templates
 from torpor.bus.activity import RedisActivity
 from torpor.bus.feed import RedisFeed
 from torpor.bus.hints import RedisHints
@@ -90,6 +91,7 @@ async def _start(
     # Bound first, so that a port in use is reported at once and not after a database was started.
     await stack.enter_async_context(running_front(proxy.front))
 
+    catalogue = await asyncio.to_thread(read_templates, settings)
     url = await embedded.database(settings, stack)
     # With `serve`, the operator migrates: older processes may still run on this schema.
     await (migrate(url) if is_first_user_made else require_migrated(url))
@@ -118,6 +120,7 @@ async def _start(
         using=using,
         require_space=engines.space_check(runtime, settings.disk_reserve_bytes),
         name_reserved_s=settings.name_reserved_for,
+        catalogue=catalogue,
     )
     revocations = Revocations(bus)
     confinement = await engines.confinement(settings, runtime)
@@ -135,6 +138,7 @@ async def _start(
             using,
             ControllerServices(activity, feed, touches.touch, usage),
             confinement,
+            catalogue,
         )
         notifier.listener = coordinator
         await coordinator.join(within_s=PREDECESSOR_S)
@@ -145,7 +149,7 @@ async def _start(
     if coordinator is not None:
         await stack.enter_async_context(background(coordinator.run(), "coordinator"))
         await stack.enter_async_context(background(hints.listen(coordinator.hint), "hints"))
-        watch = controller_wiring.busy_watch(settings, runtime, activity, using)
+        watch = controller_wiring.busy_watch(settings, runtime, activity, using, catalogue)
         await stack.enter_async_context(background(watch.run(), "busy"))
         sampling = controller_wiring.usage_watch(runtime, usage)
         await stack.enter_async_context(background(sampling.run(), "usage"))

@@ -267,9 +267,8 @@ class ApiClient:
     def gc_report(self) -> Record:
         return self._record("GET", "/gc/report")
 
-    def templates(self) -> list[Record]:
-        items: list[Record] = self._ask("GET", "/templates")["items"]
-        return items
+    def templates(self) -> Record:
+        return self._record("GET", "/templates")
 
     # ── requests ──────────────────────────────────────────────────────────────────────────────────────────────────────
 

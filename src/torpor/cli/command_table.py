@@ -35,7 +35,7 @@ COMMANDS: Mapping[str, str] = {
     "share": "commands.sharing:share",
     "unshare": "commands.sharing:unshare",
     "shares": "commands.sharing:shares",
-    "templates": "commands.inspect:templates",
+    "templates": "commands.templates:app",
     "limits": "commands.inspect:limits",
     "login": "commands.login:login",
     "logout": "commands.login:logout",

@@ -115,7 +115,7 @@ def workspace_names(incomplete: str) -> list[Candidate]:
 
 
 def template_names(incomplete: str) -> list[Candidate]:
-    return _asked(incomplete, lambda api: [(one["name"], one["title"]) for one in api.templates()])
+    return _asked(incomplete, lambda api: [(one["name"], one["title"]) for one in api.templates()["items"]])
 
 
 def user_names(incomplete: str) -> list[Candidate]:

@@ -5,12 +5,13 @@ from collections.abc import Mapping, Sequence
 from torpor.domain.unconfined import port_warnings
 from torpor.store.controller_members import Member
 from torpor.store.service_store import ServiceStore
-from torpor.templates.catalogue import templates
+from torpor.templates.catalogue import Catalogue
 
 
 class ConfinementService:
-    def __init__(self, store: ServiceStore) -> None:
+    def __init__(self, store: ServiceStore, catalogue: Catalogue) -> None:
         self._store = store
+        self._catalogue = catalogue
 
     async def members(self) -> Sequence[Member]:
         """The live controllers, with the confinement of each."""
@@ -19,4 +20,4 @@ class ConfinementService:
     async def template_warnings(self) -> Mapping[str, Sequence[str]]:
         """What users should know before they choose a template, by the template's name."""
         warnings = port_warnings(one.confinement for one in await self.members())
-        return {one.name: warnings for one in templates().values() if one.takes_command}
+        return {one.name: warnings for one in self._catalogue.templates.values() if one.takes_command}

@@ -42,7 +42,7 @@ from torpor.store.service_store import (
     WorkspaceChange,
 )
 from torpor.store.user_store import AuditEntry
-from torpor.templates.catalogue import DEFAULT, program, template
+from torpor.templates.catalogue import DEFAULT, Catalogue, shipped
 
 REQUESTABLE = (Wish.RUNNING, Wish.STANDBY, Wish.ARCHIVED)
 """The states that `change` accepts. DELETED has calls of its own, because it can be undone."""
@@ -89,15 +89,18 @@ class Wishes:
         using: UseService,
         require_space: Callable[[int], Awaitable[None]] = skip_disk_check,
         name_reserved_s: float = 0,
+        catalogue: Catalogue | None = None,
     ) -> None:
         """`require_space`: returns when the disk of the homes has space for so many more bytes, else raises Refused `disk_low`.
         `name_reserved_s`: how long a name that is free again stays reserved for the user who had it.
+        `catalogue`: the templates of this installation; None: those that Torpor brings.
         """
         self.using = using
         self.sharing = SharingService(store)
         self.audit = AuditService(store)
         self.latches = LatchService(store)
-        self.confinement = ConfinementService(store)
+        self.catalogue = catalogue if catalogue is not None else shipped()
+        self.confinement = ConfinementService(store, self.catalogue)
         self._store = store
         self._limits = limits
         self._ttls = ttls
@@ -121,7 +124,7 @@ class Wishes:
     ) -> Workspace:
         """Create a workspace, or return the one that was created with the same `key`."""
         check_name(name)
-        program(template(template_name), command or None)
+        self.catalogue.program(self.catalogue.template(template_name), command or None)
         _check_sayable(desired_state)
         check_before_sleep(before_sleep)
         _check_ttl("standby_ttl", standby_ttl_s)

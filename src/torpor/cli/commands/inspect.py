@@ -1,4 +1,4 @@
-"""list, show, history, archives, explain, templates, limits: show workspaces and their status."""
+"""list, show, history, archives, explain, limits: show workspaces and their status."""
 
 from datetime import UTC, datetime
 from typing import Annotated
@@ -75,18 +75,6 @@ def explain(name: Name, as_json: Json = False) -> None:
     from torpor.cli.output import render
 
     show_text(render.explanation(explanation, _now()))
-
-
-def templates(as_json: Json = False) -> None:
-    """List the templates of workspaces."""
-    with api_here() as api:
-        items = api.templates()
-    if as_json:
-        show_json({"items": items})
-        return
-    from torpor.cli.output import render
-
-    show_text(render.templates(items))
 
 
 def limits(as_json: Json = False) -> None:

@@ -265,22 +265,6 @@ def explanation(told: Record, now: datetime) -> Renderable:
     return Group(tuple(parts))
 
 
-def templates(items: Sequence[Record]) -> Renderable:
-    return table(
-        ["NAME", "TITLE", "DESCRIPTION", "COMMAND", "CPU WEIGHT"],
-        [
-            [
-                text(item["name"], "bold"),
-                text(item["title"]),
-                text(item["description"]),
-                text("-- CMD..." if item["takes_command"] else None),
-                text(str(item.get("cpu_weight", "-"))),
-            ]
-            for item in items
-        ],
-    )
-
-
 def findings(items: Sequence[Record]) -> Renderable:
     rows = []
     for item in items:
