@@ -64,6 +64,9 @@ class Program:
     """The command is the user's own: braces in it are not placeholders."""
     cpu_weight: int = CPU_WEIGHT
     """If the CPU is busy, containers get it in the proportion of their weights."""
+    own_environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """The variables and secrets of the workspace itself, which replace those of the template. Braces are no placeholders. They
+    are never shown: not in a message, a log line or the arguments of a process."""
 
 
 @dataclass(frozen=True, slots=True)

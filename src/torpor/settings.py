@@ -206,6 +206,9 @@ class Settings(BaseModel):
 
     workspace_memory_mb: int = Field(2048, ge=16, description="MiB of memory that one workspace can use.")
     workspace_processes: int = Field(512, ge=8, description="How many processes and threads one workspace can have.")
+    workspace_environment_kb: int = Field(
+        32, ge=0, le=128, description="KiB of environment variables and secrets that one workspace can have in total."
+    )
     workspace_stop_grace: Seconds = Field(
         10, description="Seconds that the processes of a workspace have to end when it is stopped; then they are killed."
     )
@@ -324,6 +327,10 @@ class Settings(BaseModel):
     @property
     def disk_reserve_bytes(self) -> int:
         return self.disk_reserve << 20
+
+    @property
+    def environment_bytes(self) -> int:
+        return self.workspace_environment_kb << 10
 
     @property
     def retention(self) -> Retention:

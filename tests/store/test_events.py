@@ -74,6 +74,7 @@ SILENT = {
     "archive_ttl_s": "60",
     "last_access_at": "now()",
     "before_sleep": "ARRAY['true']",
+    "environment": '\'{"A": "1"}\'',
     "wish_origin": "wish_origin",
     "wished_at": "now()",
     "disk_bytes": "NULL",

@@ -30,6 +30,7 @@ DIGESTS = {
     "0013_sleeping_soon.sql": "ed7bace2264202eb",
     "0014_freed_names.sql": "e70ce08c91ecf872",
     "0015_before_sleep.sql": "ff7290e0da1bc534",
+    "0016_environment.sql": "4cda107d5fde90e9",
 }
 
 

@@ -27,6 +27,7 @@ SERVICE_WRITES = {
     "shares": "'{}'",
     "sleeps_at": "now()",
     "before_sleep": "NULL",
+    "environment": "'{}'",
 }
 CONTROLLER_WRITES = {
     "version": "version + 1",
@@ -124,6 +125,8 @@ async def test_a_controller_neither_creates_nor_deletes_workspaces(populated: st
         ("workspaces_desired_state_check", "desired_state = 'HIBERNATING'"),
         ("workspaces_phase_check", "phase = 'ASLEEP'"),
         ("before_sleep_is_short", "before_sleep = ARRAY[repeat('x', 4097)]"),
+        ("environment_is_a_short_object", "environment = '[]'"),
+        ("environment_is_a_short_object", "environment = jsonb_build_object('A', repeat('x', 1048576))"),
         ("before_sleep_is_of_a_stop", "operation = 'STARTING', stage = 'BEFORE_SLEEP', op_id = id, deadline_at = now(),"
          " op_started_at = now()"),
     ],

@@ -47,6 +47,7 @@ SERVICE_COLUMNS = (
     "shares",
     "sleeps_at",
     "before_sleep",
+    "environment",
 )
 
 

@@ -260,6 +260,7 @@ async def live_api(
             new_id=lambda: str(uuid.uuid4()),
             hint=lambda _: None,
             name_reserved_s=name_reserved_s,
+            environment_bytes=DEFAULTS.environment_bytes,
             using=UseService(
                 ServiceStore(service), new_id=lambda: str(uuid.uuid4()), hint=lambda _: None, lease_s=DEFAULTS.connection_lease
             ),

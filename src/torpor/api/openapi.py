@@ -32,10 +32,11 @@ REFUSES: Mapping[CallPath, tuple[str, ...]] = {
     ("GET", f"{V1}/workspaces"): ("bad_cursor",),
     ("POST", f"{V1}/workspaces"): (
         "name_taken", "name_reserved", "bad_name", "bad_ttl", "unknown_template", "command_not_taken", "command_required",
-        "command_invalid", "bad_before_sleep", "limit_reached", "disk_low", "key_reused",
+        "command_invalid", "bad_before_sleep", "bad_environment", "limit_reached", "disk_low", "key_reused",
     ),
     ("PATCH", ONE): (
-        "is_deleted", "name_taken", "name_reserved", "bad_name", "bad_ttl", "bad_before_sleep", "limit_reached", "disk_low",
+        "is_deleted", "name_taken", "name_reserved", "bad_name", "bad_ttl", "bad_before_sleep", "bad_environment",
+        "limit_reached", "disk_low",
     ),
     ("POST", f"{ONE}/undelete"): ("not_deleted", "purged", "archive_collected", "name_taken", "name_reserved"),
     ("POST", f"{ONE}/recover"): (

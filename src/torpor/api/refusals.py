@@ -46,6 +46,7 @@ STATUS_OF: Mapping[str, int] = {
     "bad_wish": 422,
     "bad_ttl": 422,
     "bad_before_sleep": 422,
+    "bad_environment": 422,
     "bad_lease": 422,
     "bad_recovery": 422,
     "bad_cursor": 422,

@@ -88,6 +88,7 @@ RULES: Mapping[CallPath, Rule] = MappingProxyType(
         ("DELETE", ONE): WorkspaceRule(Permission.DELETE),
         ("POST", f"{ONE}/undelete"): WorkspaceRule(Permission.DELETE),
         ("POST", f"{ONE}/recover"): WorkspaceRule(Permission.RECOVER),
+        ("GET", f"{ONE}/environment"): WorkspaceRule(Permission.SEE),
         ("GET", f"{ONE}/operations"): WorkspaceRule(Permission.SEE),
         ("GET", f"{ONE}/archives"): WorkspaceRule(Permission.SEE),
         ("GET", f"{ONE}/explain"): WorkspaceRule(Permission.SEE),

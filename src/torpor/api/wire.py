@@ -155,6 +155,10 @@ BeforeSleep = Annotated[
 ]
 
 
+class EnvironmentOut(Wire):
+    environment: dict[str, str] = Field(description="Name to value.")
+
+
 class CreateWorkspace(Wire):
     name: Name
     template: Text = DEFAULT
@@ -163,6 +167,9 @@ class CreateWorkspace(Wire):
     standby_ttl: Ttl | None = None
     archive_ttl: Ttl | None = None
     before_sleep: BeforeSleep | None = Field(None, description="null: the template's default.")
+    environment: dict[Text, Text] = Field(
+        default_factory=dict, description="Variables for the program, commands and shells: name to value."
+    )
 
 
 class ChangeWorkspace(Wire):
@@ -173,6 +180,10 @@ class ChangeWorkspace(Wire):
     standby_ttl: Ttl | None = None
     archive_ttl: Ttl | None = None
     before_sleep: BeforeSleep | None = Field(None, description="null: the template's default. Left out: no change.")
+    environment: dict[Text, Text | None] = Field(
+        default_factory=dict,
+        description="Variables to set, or with null to remove; others keep their values. They apply at the next start.",
+    )
 
 
 class RecoverWorkspace(Wire):

@@ -61,6 +61,7 @@ def workspace_routes(wishes: Wishes, runtime: Runtime, hosts: Hosts) -> APIRoute
             standby_ttl_s=body.standby_ttl,
             archive_ttl_s=body.archive_ttl,
             before_sleep=None if body.before_sleep is None else tuple(body.before_sleep),
+            environment=body.environment,
             key=key,
         )
         return wire.created_workspace(made, warnings, hosts=hosts)
@@ -88,8 +89,14 @@ def workspace_routes(wishes: Wishes, runtime: Runtime, hosts: Hosts) -> APIRoute
                 standby_ttl_s=body.standby_ttl,
                 archive_ttl_s=body.archive_ttl,
                 before_sleep=wire.new_before_sleep(body),
+                environment=body.environment,
             )
         )
+
+    @router.get("/workspaces/{workspace}/environment")
+    async def environment(workspace: str, caller: Asking) -> wire.EnvironmentOut:
+        """The variables of the workspace itself, without those of its template and without its secrets."""
+        return wire.EnvironmentOut(environment=dict((await wishes.find(caller, workspace)).environment))
 
     @router.delete("/workspaces/{workspace}", status_code=202)
     async def delete(workspace: str, caller: Asking, purge: bool = False) -> wire.WorkspaceOut:

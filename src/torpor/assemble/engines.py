@@ -121,6 +121,7 @@ def effect_executor(settings: Settings, runtime: Runtime, archives: Archives, ca
 
     def program_of(workspace: Workspace) -> Program:
         chosen = catalogue.program_of(workspace)
-        return replace(chosen, environment={**chosen.environment, "TORPOR_WORKSPACE": workspace.name})
+        given = {**chosen.environment, "TORPOR_WORKSPACE": workspace.name}
+        return replace(chosen, environment=given, own_environment=workspace.environment)
 
     return EffectExecutor(runtime, archives, program_of, limits, catalogue.before_sleep_of)

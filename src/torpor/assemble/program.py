@@ -120,6 +120,7 @@ async def _start(
         using=using,
         require_space=engines.space_check(runtime, settings.disk_reserve_bytes),
         name_reserved_s=settings.name_reserved_for,
+        environment_bytes=settings.environment_bytes,
         catalogue=catalogue,
     )
     revocations = Revocations(bus)

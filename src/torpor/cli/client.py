@@ -211,6 +211,9 @@ class ApiClient:
     def sign_in_ways(self) -> Record:
         return self._record("GET", "/sign-in")
 
+    def environment(self, name: str) -> Record:
+        return self._record("GET", _path(name, "/environment"), workspace=name)
+
     def shares(self, name: str) -> list[Record]:
         return self._items(name, "/shares")
 

@@ -32,6 +32,7 @@ COMMANDS: Mapping[str, str] = {
     "archives": "commands.inspect:archives",
     "hold": "commands.hold:hold",
     "before-sleep": "commands.before_sleep:before_sleep",
+    "env": "commands.env:env",
     "share": "commands.sharing:share",
     "unshare": "commands.sharing:unshare",
     "shares": "commands.sharing:shares",

@@ -259,6 +259,8 @@ class Workspace:
 
     before_sleep: tuple[str, ...] | None = None
     """The command that runs before an automatic stop; None: the template's, empty: none. Written by the service."""
+    environment: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)
+    """Variables of its own. Written by the service."""
 
     @property
     def is_archived(self) -> bool:

@@ -15,6 +15,7 @@ from torpor.accounts import Caller
 from torpor.domain.access import Permission
 from torpor.domain.audit import AuditAction
 from torpor.domain.before_sleep import check_before_sleep
+from torpor.domain.environment import changed_environment, check_size
 from torpor.domain.errors import ASKS_HOW_TO_GO_ON, Reason, Refused
 from torpor.domain.explain import Explanation, explain
 from torpor.domain.idle import Ttls
@@ -89,10 +90,12 @@ class Wishes:
         using: UseService,
         require_space: Callable[[int], Awaitable[None]] = skip_disk_check,
         name_reserved_s: float = 0,
+        environment_bytes: int | None = None,
         catalogue: Catalogue | None = None,
     ) -> None:
         """`require_space`: returns when the disk of the homes has space for so many more bytes, else raises Refused `disk_low`.
         `name_reserved_s`: how long a name that is free again stays reserved for the user who had it.
+        `environment_bytes`: how large the variables and secrets of a workspace can be together; None: no limit.
         `catalogue`: the templates of this installation; None: those that Torpor brings.
         """
         self.using = using
@@ -108,6 +111,7 @@ class Wishes:
         self._hint = hint
         self._require_space = require_space
         self._name_reserved_s = name_reserved_s
+        self._environment_bytes = environment_bytes
 
     async def create(
         self,
@@ -120,6 +124,7 @@ class Wishes:
         standby_ttl_s: int | None = None,
         archive_ttl_s: int | None = None,
         before_sleep: tuple[str, ...] | None = None,
+        environment: Mapping[str, str] | None = None,
         key: str | None = None,
     ) -> Workspace:
         """Create a workspace, or return the one that was created with the same `key`."""
@@ -127,6 +132,8 @@ class Wishes:
         self.catalogue.program(self.catalogue.template(template_name), command or None)
         _check_sayable(desired_state)
         check_before_sleep(before_sleep)
+        variables = changed_environment({}, environment or {})
+        check_size(variables, (), self._environment_bytes)
         _check_ttl("standby_ttl", standby_ttl_s)
         _check_ttl("archive_ttl", archive_ttl_s)
         new = NewWorkspace(
@@ -139,13 +146,16 @@ class Wishes:
             standby_ttl_s=self._ttls.standby_s if standby_ttl_s is None else standby_ttl_s,
             archive_ttl_s=self._ttls.archive_s if archive_ttl_s is None else archive_ttl_s,
             before_sleep=before_sleep,
+            environment=variables,
         )
         if desired_state is Wish.RUNNING:
             await self._require_space(0)
         # The arguments without defaults, which may change between two attempts. An argument that came with a later version is
         # left out where it was not given, so that the digests of earlier versions still match.
         arguments = (name, template_name, command, desired_state, standby_ttl_s, archive_ttl_s)
-        asked = Creation(new.id, _digest(*arguments, *(() if before_sleep is None else (before_sleep,))))
+        later: list[object] = [before_sleep] if before_sleep is not None else []
+        later += [sorted(variables.items())] if variables else []
+        asked = Creation(new.id, _digest(*arguments, *later))
         async with self._store.writing() as writing:
             made = await writing.creation(caller.user.id, key) if key is not None else None
             if made is None:
@@ -161,7 +171,12 @@ class Wishes:
                         AuditAction.WORKSPACE_CREATE,
                         workspace_id=new.id,
                         workspace=name,
-                        detail={"template": template_name, "desired_state": desired_state},
+                        detail={
+                            "template": template_name,
+                            "desired_state": desired_state,
+                            # Without the values: one may be a password.
+                            **({"environment": sorted(variables)} if variables else {}),
+                        },
                     )
                 )
             elif made.request != asked.request:
@@ -198,8 +213,12 @@ class Wishes:
         standby_ttl_s: int | None = None,
         archive_ttl_s: int | None = None,
         before_sleep: NewBeforeSleep | None = None,
+        environment: Mapping[str, str | None] | None = None,
     ) -> Workspace:
-        """Make all of the changes or none. A request is accepted in every state; repeating it clears its error."""
+        """Make all of the changes or none. A request is accepted in every state; repeating it clears its error.
+
+        `environment`: the variables to set, or with None to remove; they apply at the next start.
+        """
         if name is not None:
             check_name(name)
         if desired_state is not None:
@@ -218,6 +237,8 @@ class Wishes:
         async with self._store.writing() as writing:
             before = workspace = await lock_workspace(writing, caller, id_or_name, *permissions)
             refuse_deleted(before)
+            if environment:
+                change = replace(change, environment=self._new_environment(before, environment))
             # Limits before names, as in `create`: two transactions that lock them in different orders would deadlock. A
             # workspace that was admitted already is not admitted again: a lowered limit must not keep users from clearing
             # an error.
@@ -228,12 +249,19 @@ class Wishes:
                     workspace = await writing.change(before.id, change)
                 if name is not None and name != before.name:
                     await writing.require_own_name(before.id, reserved_s=self._name_reserved_s)
-            for entry in _audit_entries(caller, before, change):
+            for entry in _audit_entries(caller, before, change, environment or {}):
                 await writing.audit(entry)
         self._hint(workspace.id)
         if desired_state is Wish.RUNNING:
             self.using.touch(workspace.id, workspace.standby_ttl_s)
         return workspace
+
+    def _new_environment(self, before: Workspace, changes: Mapping[str, str | None]) -> Mapping[str, str]:
+        after = changed_environment(before.environment, changes)
+        # A removal is allowed also if the limit was lowered since.
+        if any(value is not None for value in changes.values()):
+            check_size(after, (), self._environment_bytes)
+        return after
 
     async def wake(self, caller: Caller, id_or_name: str) -> Workspace:
         """Start a workspace for a knock. Many knocks at once make one request; a refused knock leaves the requested state, and
@@ -373,7 +401,9 @@ def _refuse_name(name: str) -> Iterator[None]:
         ) from reserved
 
 
-def _audit_entries(caller: Caller, workspace: Workspace, change: WorkspaceChange) -> Sequence[AuditEntry]:
+def _audit_entries(
+    caller: Caller, workspace: Workspace, change: WorkspaceChange, environment: Mapping[str, str | None]
+) -> Sequence[AuditEntry]:
     """One entry for the requested state, and one for all other changes of the same request."""
     values: Mapping[str, object] = {
         "name": change.name,
@@ -384,6 +414,9 @@ def _audit_entries(caller: Caller, workspace: Workspace, change: WorkspaceChange
     if change.before_sleep is not None:
         # Only the program's name: an argument may be a password.
         rest["before_sleep"] = None if change.before_sleep.command is None else change.before_sleep.command[:1]
+    if environment:
+        # Without the values: one may be a password.
+        rest["environment"] = sorted(environment)
     entries = [audit_entry(caller, AuditAction.WORKSPACE_CHANGE, workspace, **rest)] if rest else []
     if change.desired_state is not None:
         entries.append(audit_entry(caller, AuditAction.WORKSPACE_WISH, workspace, desired_state=change.desired_state))

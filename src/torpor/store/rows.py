@@ -87,6 +87,7 @@ def to_workspace(row: Mapping[str, Any]) -> Workspace:
         else None,
         sleeps_at=row["sleeps_at"],
         before_sleep=None if row["before_sleep"] is None else tuple(row["before_sleep"]),
+        environment=row["environment"],
     )
 
 

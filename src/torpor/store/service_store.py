@@ -6,7 +6,7 @@ Statements and rows only: `torpor.service.wishes` decides which wishes are allow
 import contextlib
 import uuid
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -93,6 +93,7 @@ class NewWorkspace:
     standby_ttl_s: int
     archive_ttl_s: int
     before_sleep: tuple[str, ...] | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +112,8 @@ class WorkspaceChange:
     archive_ttl_s: int | None = None
     desired_state: Wish | None = None
     before_sleep: NewBeforeSleep | None = None
+    environment: Mapping[str, str] | None = None
+    """All variables, as they are after the change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,6 +343,7 @@ class ServiceTransaction:
                 new.standby_ttl_s,
                 new.archive_ttl_s,
                 None if new.before_sleep is None else list(new.before_sleep),
+                dict(new.environment),
             )
         return to_workspace(row)
 
@@ -411,6 +415,7 @@ class ServiceTransaction:
                 change.desired_state,
                 change.before_sleep is not None,
                 None if before_sleep is None else list(before_sleep),
+                None if change.environment is None else dict(change.environment),
             )
         return to_workspace(row)
 

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from torpor.domain.before_sleep import before_sleep_fault
+from torpor.domain.environment import VARIABLE
 from torpor.domain.errors import Hopeless
 from torpor.ports import CPU_WEIGHT, PLACEHOLDERS
 
@@ -44,7 +45,6 @@ class TemplateBroken(Hopeless):
 
 
 NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
-VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 PINNED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(\[[A-Za-z0-9._,-]+\])?==[A-Za-z0-9.!+]+")
 CPU_WEIGHTS = range(1, 10_001)
 """As in cgroup version 2."""

@@ -36,6 +36,10 @@ def create(
             show_default=False,
         ),
     ] = None,
+    variables: Annotated[
+        list[str] | None,
+        typer.Option("--env", "-e", metavar="K=V", help="A variable of the environment; can be repeated.", show_default=False),
+    ] = None,
     wait: Wait = False,
     timeout: Timeout = None,
     as_json: Json = False,
@@ -50,6 +54,10 @@ def create(
         from torpor.cli.commands.before_sleep import words_of
 
         wanted["before_sleep"] = words_of(before_sleep)
+    if variables:
+        from torpor.cli.commands.env import pairs
+
+        wanted["environment"] = pairs(variables)
     with api_here() as api:
         made = api.create(wanted)
         for warning in made.get("warnings", ()):

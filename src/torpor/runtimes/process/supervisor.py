@@ -147,7 +147,8 @@ class Supervisor:
                 elif self._setup.veths is not None:
                     await self._setup.veths.connect(self._id, agent)
             self._agent = processes.identify(agent) if agent is not None else None
-            spawned.send_line(self._agent_options(user, port, sockets).line())
+            # In a thread: the line can be longer than the pipe holds, and the agent reads it only after its start.
+            await asyncio.to_thread(spawned.send_line, self._agent_options(user, port, sockets).line())
             self._tasks.append(asyncio.ensure_future(self._report_ready()))
 
     def _prepare(self, user: int | None) -> None:
@@ -224,6 +225,7 @@ class Supervisor:
         given = {name: known.fill(value) for name, value in program.environment.items()}
         last = [f"{known.programs}/bin"] if self._programs else []
         last += [str(sandbox.interpreter().parent)]
+        given |= program.own_environment
         environment = sandbox.environment(given, home=known.home, port=port, last_in_path=last)
         if not alone:
             environment[processes.MARK] = self._mark

@@ -1,8 +1,9 @@
 -- The statements of service_store.py, for the role torpor_service.
 
 -- name: create_workspace
-INSERT INTO workspaces (id, name, owner_id, template, command, desired_state, standby_ttl_s, archive_ttl_s, before_sleep)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+INSERT INTO workspaces (
+    id, name, owner_id, template, command, desired_state, standby_ttl_s, archive_ttl_s, before_sleep, environment
+) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
 RETURNING workspaces.*, (SELECT username FROM users WHERE users.id = workspaces.owner_id) AS owner;
 
 -- name: name_reserved_until
@@ -162,6 +163,7 @@ UPDATE workspaces SET
     standby_ttl_s = coalesce($3::integer, standby_ttl_s),
     archive_ttl_s = coalesce($4::integer, archive_ttl_s),
     before_sleep = CASE WHEN $6::boolean THEN $7::text[] ELSE before_sleep END,
+    environment = coalesce($8::jsonb, environment),
     desired_state = coalesce($5::text, desired_state),
     wish_version = CASE WHEN $5::text IS NULL THEN wish_version ELSE wish_version + 1 END,
     wish_origin = CASE WHEN $5::text IS NULL THEN wish_origin ELSE 'PERSON' END,
