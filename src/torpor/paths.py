@@ -11,6 +11,8 @@ SETTINGS_FILE = "torpor.toml"
 """In the folder where a command is run."""
 CREDENTIALS_FILE = "credentials.json"
 """In the data directory: how commands on this machine sign in."""
+SECRET_KEY_FILE = "secrets.key"  # noqa: S105 - the name of a file
+"""In the data directory: the key that encrypts the secrets of workspaces."""
 PID_FILE = "torpor.pid"
 """In the data directory: locked by the process that runs there."""
 KIT_FOLDER = "kits"

@@ -23,7 +23,7 @@ from torpor.domain.networks import BLOCKED, parse_networks
 from torpor.domain.retention import GcPolicy, Retention
 from torpor.domain.states import Operation
 from torpor.domain.tuning import Intervals, Tuning
-from torpor.paths import SETTINGS_FILE, default_data
+from torpor.paths import SECRET_KEY_FILE, SETTINGS_FILE, default_data
 
 PREFIX = "TORPOR_"
 
@@ -109,6 +109,11 @@ class Settings(BaseModel):
         None,
         description="A folder with templates of your own, one `.toml` file for each. A file with the name of a template that "
         "Torpor brings replaces it. Torpor reads them when it starts. Default: only the templates that Torpor brings.",
+    )
+    secret_key_file: Path | None = Field(
+        None,
+        description="The file with the key that encrypts the secrets of workspaces. With `torpor serve`, all processes of the "
+        "roles api and controller need the same one. Default: `secrets.key` in the data directory, created when needed.",
     )
     unconfined: bool = Field(
         False,
@@ -261,7 +266,7 @@ class Settings(BaseModel):
     def _are_networks(cls, value: str) -> str:
         return ", ".join(parse_networks(value))
 
-    @field_validator("data", "templates_dir", mode="after")
+    @field_validator("data", "templates_dir", "secret_key_file", mode="after")
     @classmethod
     def _absolute(cls, value: Path | None) -> Path | None:
         return value.expanduser().absolute() if value is not None else None
@@ -327,6 +332,10 @@ class Settings(BaseModel):
     @property
     def disk_reserve_bytes(self) -> int:
         return self.disk_reserve << 20
+
+    @property
+    def secret_key_path(self) -> Path:
+        return self.secret_key_file or self.data / SECRET_KEY_FILE
 
     @property
     def environment_bytes(self) -> int:

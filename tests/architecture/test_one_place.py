@@ -32,6 +32,7 @@ NOT_OVER_HTTP = {
     "port_in_use",
     "port_not_allowed",
     "wrong_workspace",
+    "secret_unreadable",
 }
 
 

@@ -17,10 +17,12 @@ from torpor.assemble.doctor import (
     disk_finding,
     index_findings,
     running_findings,
+    secret_key_findings,
     template_findings,
 )
 from torpor.runtimes.process.paths import runtime_paths
 from torpor.runtimes.process.volumes import Volumes
+from torpor.secret_key import SecretKey
 from torpor.settings import load
 
 pytestmark = pytest.mark.anyio
@@ -129,3 +131,16 @@ def test_templates_of_the_administrator_are_checked(tmp_path: Path) -> None:
     assert not found.blocks, "Torpor starts without this template"
     assert "did you mean command?" in found.detail
     assert "torpor templates check" in found.advice
+
+
+def test_a_secret_key_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    settings = load({"TORPOR_DATA": str(tmp_path)})
+    assert secret_key_findings(settings) == []
+    SecretKey(tmp_path / "secrets.key").seal("w", "A", "x")
+    assert [one.ok for one in secret_key_findings(settings)] == [True]
+    (tmp_path / "secrets.key").chmod(0o644)
+    (found,) = secret_key_findings(settings)
+    assert not found.ok
+    assert "chmod 600" in found.detail
+    other = load({"TORPOR_DATA": str(tmp_path), "TORPOR_SECRET_KEY_FILE": str(tmp_path / "mounted")})
+    assert [(one.ok, "does not exist" in one.detail) for one in secret_key_findings(other)] == [(True, True)]

@@ -51,6 +51,20 @@ async def faked(database_url: str, world: FakeWorld) -> AsyncIterator[GcStage]:
 # ── what is collected ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+async def test_secrets_go_when_their_workspace_can_no_longer_be_undeleted(here: GcStage) -> None:
+    grace_s = RETENTION.undelete_grace.total_seconds()
+    states = {"alive": {}, "deleted": deleted(seconds=grace_s - 60), "gone": deleted(seconds=grace_s + 60)}
+    for name, columns in states.items():
+        workspace_id = await here.workspace(name, **columns)
+        await here.owner.execute(
+            "INSERT INTO secrets (workspace_id, name, sealed, key_id, value_bytes) VALUES ($1, 'A', 'x', 'k', 1)",
+            uuid.UUID(workspace_id),
+        )
+    await here.collect()
+    kept = await here.owner.fetch("SELECT w.name FROM secrets JOIN workspaces AS w ON w.id = workspace_id ORDER BY 1")
+    assert [row["name"] for row in kept] == ["alive", "deleted"]
+
+
 async def test_an_orphan_is_marked_and_removed_after_the_grace_period(here: GcStage) -> None:
     demo = await here.workspace("demo")
     first, second, third, old = [await here.archive(demo, hours=hours) for hours in (1, 2, 3, 4)]

@@ -31,6 +31,7 @@ DIGESTS = {
     "0014_freed_names.sql": "e70ce08c91ecf872",
     "0015_before_sleep.sql": "ff7290e0da1bc534",
     "0016_environment.sql": "4cda107d5fde90e9",
+    "0017_secrets.sql": "cb4c874ff73afd9c",
 }
 
 

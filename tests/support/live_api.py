@@ -31,6 +31,7 @@ from torpor.control.duties import run_duty
 from torpor.control.events import EventPublisher
 from torpor.domain.hostnames import Hosts
 from torpor.domain.limits import RunningLimits
+from torpor.secret_key import SecretKey
 from torpor.service.use import UseService
 from torpor.service.wishes import Wishes
 from torpor.store.database import Database, Role
@@ -261,6 +262,7 @@ async def live_api(
             hint=lambda _: None,
             name_reserved_s=name_reserved_s,
             environment_bytes=DEFAULTS.environment_bytes,
+            seal=SecretKey(folder / "secrets.key").seal,
             using=UseService(
                 ServiceStore(service), new_id=lambda: str(uuid.uuid4()), hint=lambda _: None, lease_s=DEFAULTS.connection_lease
             ),

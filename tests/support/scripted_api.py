@@ -84,7 +84,7 @@ def scripted_api() -> Iterator[ScriptedApi]:
             if answer.stays_open:
                 stopping.wait()
 
-        do_GET = do_POST = do_PATCH = do_DELETE = _any  # noqa: N815 (http.server calls them so)
+        do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _any  # noqa: N815 (http.server calls them so)
 
         def log_message(self, *_: Any) -> None:
             pass

@@ -31,6 +31,7 @@ from torpor.api.openapi import describe_openapi
 from torpor.api.reference import reference_page
 from torpor.api.refusals import is_for_a_person, problem, translate_refusals
 from torpor.api.route_access import V1, RuleCheck
+from torpor.api.secrets import secret_routes
 from torpor.api.sessions import session_routes, sign_in_link_routes
 from torpor.api.shares import share_routes
 from torpor.api.shell import shell_routes
@@ -102,6 +103,7 @@ def make_app(
         usage_routes(wishes, usage),
         lease_routes(wishes),
         share_routes(wishes),
+        secret_routes(wishes),
         audit_routes(wishes),
         gc_routes(gc, wishes),
         installation_routes(wishes),

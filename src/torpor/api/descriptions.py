@@ -55,6 +55,7 @@ PARAMETERS: Mapping[str, str] = {
     "session": "The id of the session.",
     "token": "The id of the API token.",
     "lease_id": "The id of the lease.",
+    "name": "The name of the secret, and of the variable.",
     "provider": "The name of the provider.",
     "phase": "Only workspaces in this phase.",
     "purge": "Also delete the home and all archives. You cannot undo this.",

@@ -47,6 +47,7 @@ REFUSES: Mapping[CallPath, tuple[str, ...]] = {
     ("POST", f"{ONE}/leases"): ("is_deleted", "bad_lease"),
     ("DELETE", f"{ONE}/leases/{{lease_id}}"): ("forbidden",),
     ("PUT", f"{ONE}/shares/{{username}}"): ("is_deleted", "bad_share", "unknown_user"),
+    ("PUT", f"{ONE}/secrets/{{name}}"): ("is_deleted", "bad_secret", "bad_environment", "bad_secret_key"),
     ("GET", f"{ONE}/events"): ("bad_event_id", "too_many_streams"),
     ("GET", f"{V1}/events"): ("bad_event_id", "too_many_streams"),
     ("GET", f"{V1}/audit"): ("bad_cursor",),

@@ -47,6 +47,7 @@ STATUS_OF: Mapping[str, int] = {
     "bad_ttl": 422,
     "bad_before_sleep": 422,
     "bad_environment": 422,
+    "bad_secret": 422,
     "bad_lease": 422,
     "bad_recovery": 422,
     "bad_cursor": 422,
@@ -65,6 +66,7 @@ STATUS_OF: Mapping[str, int] = {
     "limit_reached": 429,
     "too_many_sign_ins": 429,
     "too_many_streams": 429,
+    "bad_secret_key": 503,
     "disk_low": 507,
 }
 

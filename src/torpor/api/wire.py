@@ -8,7 +8,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, ValidationError, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    StrictBool,
+    ValidationError,
+    WithJsonSchema,
+    field_validator,
+)
 
 from torpor.api.action_words import command_of, meaning_of
 from torpor.domain.access import Share
@@ -22,6 +33,7 @@ from torpor.domain.names import LONGEST_NAME, NAME_RULE
 from torpor.domain.records import CONDITION_NAMES, Workspace, WorkspaceCondition, WorkspaceError
 from torpor.domain.retention import WORDS, Action, ArchiveDecision, GcWorkspace
 from torpor.domain.states import Stage
+from torpor.domain.workspace_secrets import SecretEntry
 from torpor.service.use import LONGEST_HOLD_S, LONGEST_REASON
 from torpor.service.wishes import LONGEST_TTL_S, RunningQuota
 from torpor.store.controller_members import Member
@@ -442,6 +454,25 @@ class ShareList(Wire):
     items: list[ShareOut]
 
 
+class SetSecret(Wire):
+    value: SecretStr = Field(description="The value. No call returns it.", json_schema_extra={"writeOnly": True})
+
+    @field_validator("value", mode="after")
+    @classmethod
+    def _is_storable(cls, value: SecretStr) -> SecretStr:
+        _storable(value.get_secret_value())
+        return value
+
+
+class SecretOut(Wire):
+    name: str = Field(description="The name of the secret, and of the variable.")
+    set_at: datetime = Field(description="When the value was set.")
+
+
+class SecretList(Wire):
+    items: list[SecretOut]
+
+
 class AuditOut(Wire):
     id: int
     at: datetime
@@ -548,6 +579,10 @@ def new_before_sleep(body: ChangeWorkspace) -> NewBeforeSleep | None:
 def share_list(workspace: Workspace) -> ShareList:
     shares = sorted(workspace.shares.items())
     return ShareList(items=[ShareOut(username=username, role=Share(role)) for username, role in shares])
+
+
+def secret_out(entry: SecretEntry) -> SecretOut:
+    return SecretOut(name=entry.name, set_at=entry.set_at)
 
 
 def audit_out(line: AuditRecord) -> AuditOut:

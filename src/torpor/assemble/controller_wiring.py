@@ -64,7 +64,7 @@ async def coordinator(
 ) -> Coordinator:
     """The coordinator, which has not joined and does not run yet."""
     store = ControllerStore(database, provider=runtime.name)
-    executor = engines.effect_executor(settings, runtime, archives, catalogue)
+    executor = engines.effect_executor(settings, runtime, archives, catalogue, store)
     touch = touch_on_running(around.touch)
     sizes = HomeSizes(store, runtime, record=around.usage.append_disk)
 

@@ -19,7 +19,7 @@ from torpor.assemble.archive_directory import ArchiveDirectory
 from torpor.assemble.templates import CHECK
 from torpor.bus.redis import Bus
 from torpor.domain.disk import Disk, shortage, size
-from torpor.domain.errors import Hopeless, TorporError
+from torpor.domain.errors import Hopeless, Refused, TorporError
 from torpor.domain.unconfined import ONE_USER, SEVERAL_USERS
 from torpor.paths import CREDENTIALS_FILE
 from torpor.runtimes.process import package_indexes
@@ -27,6 +27,7 @@ from torpor.runtimes.process.confinement import NETWORK, OPEN_PORT, missing_prot
 from torpor.runtimes.process.options import ProcessOptions
 from torpor.runtimes.process.paths import runtime_paths
 from torpor.runtimes.process.runtime import ProcessRuntime
+from torpor.secret_key import SecretKey
 from torpor.settings import Settings
 from torpor.store.database import translate_startup_errors
 from torpor.templates.catalogue import load_catalogue
@@ -49,7 +50,7 @@ async def examine(settings: Settings) -> list[Finding]:
     """What this machine has, what it lacks, and what to do about it. It changes no files."""
     findings = [_python_finding(), _data_finding(settings), disk_finding(settings)]
     findings += [await _database_finding(settings), await _bus_finding(settings), await archives_finding(settings)]
-    findings += template_findings(settings)
+    findings += [*template_findings(settings), *secret_key_findings(settings)]
     findings += await confinement_findings(settings)
     if not any(one.what == f"confinement: {NETWORK}" and not one.ok for one in findings):
         findings += await index_findings(settings, os.environ)
@@ -70,6 +71,20 @@ def template_findings(settings: Settings) -> list[Finding]:
         return broken
     names = ", ".join(sorted(catalogue.added)) or "none"
     return [Finding("templates", True, f"of {settings.templates_dir}: {names}")]
+
+
+def secret_key_findings(settings: Settings) -> list[Finding]:
+    """The key that encrypts secrets; none while there is no secret."""
+    path = settings.secret_key_path
+    try:
+        key = SecretKey(path).read()
+    except Refused as refused:
+        return [Finding("secret key", False, refused.message, "workspaces with secrets do not start before it is corrected")]
+    if key is not None:
+        return [Finding("secret key", True, f"{path}; include it in your backups")]
+    if settings.secret_key_file is None:
+        return []
+    return [Finding("secret key", True, f"{path} does not exist; the first secret creates it")]
 
 
 async def confinement_findings(settings: Settings) -> list[Finding]:

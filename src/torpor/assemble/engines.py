@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import os
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 
 from torpor.archives.archives import HomeArchives
@@ -18,7 +18,9 @@ from torpor.ports import Archives, Limits, Program, Runtime
 from torpor.runtimes.process.confinement import OPEN_PORT, headline, missing_protections, ports_are_open
 from torpor.runtimes.process.options import ProcessOptions
 from torpor.runtimes.process.runtime import ProcessRuntime
+from torpor.secret_key import SecretKey
 from torpor.settings import Settings
+from torpor.store.controller_store import ControllerStore
 from torpor.templates.catalogue import Catalogue
 
 MIB = 1 << 20
@@ -116,7 +118,9 @@ def is_exclusive(runtime: Runtime) -> bool:
     return isinstance(runtime, ProcessRuntime)
 
 
-def effect_executor(settings: Settings, runtime: Runtime, archives: Archives, catalogue: Catalogue) -> EffectExecutor:
+def effect_executor(
+    settings: Settings, runtime: Runtime, archives: Archives, catalogue: Catalogue, store: ControllerStore
+) -> EffectExecutor:
     limits = Limits(memory_bytes=settings.workspace_memory_mb * MIB, processes=settings.workspace_processes)
 
     def program_of(workspace: Workspace) -> Program:
@@ -124,4 +128,10 @@ def effect_executor(settings: Settings, runtime: Runtime, archives: Archives, ca
         given = {**chosen.environment, "TORPOR_WORKSPACE": workspace.name}
         return replace(chosen, environment=given, own_environment=workspace.environment)
 
-    return EffectExecutor(runtime, archives, program_of, limits, catalogue.before_sleep_of)
+    key = SecretKey(settings.secret_key_path)
+
+    async def secrets_of(workspace_id: str) -> Mapping[str, str]:
+        sealed = await store.sealed_secrets(workspace_id)
+        return await asyncio.to_thread(lambda: {one.name: key.open(one) for one in sealed}) if sealed else {}
+
+    return EffectExecutor(runtime, archives, program_of, limits, catalogue.before_sleep_of, secrets_of)

@@ -30,6 +30,7 @@ from torpor.control.coordinator import Coordinator
 from torpor.domain.errors import Refused
 from torpor.paths import CREDENTIALS_FILE
 from torpor.ports import Address, Runtime
+from torpor.secret_key import SecretKey
 from torpor.service.activity import TouchQueue, use_reader
 from torpor.service.use import UseService
 from torpor.service.wishes import Wishes
@@ -121,6 +122,7 @@ async def _start(
         require_space=engines.space_check(runtime, settings.disk_reserve_bytes),
         name_reserved_s=settings.name_reserved_for,
         environment_bytes=settings.environment_bytes,
+        seal=SecretKey(settings.secret_key_path).seal,
         catalogue=catalogue,
     )
     revocations = Revocations(bus)

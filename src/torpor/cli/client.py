@@ -214,6 +214,15 @@ class ApiClient:
     def environment(self, name: str) -> Record:
         return self._record("GET", _path(name, "/environment"), workspace=name)
 
+    def secrets(self, name: str) -> list[Record]:
+        return self._items(name, "/secrets")
+
+    def set_secret(self, name: str, key: str, value: str) -> Record:
+        return self._record("PUT", _path(name, f"/secrets/{quote(key, safe='')}"), body={"value": value}, workspace=name)
+
+    def remove_secret(self, name: str, key: str) -> None:
+        self._call("DELETE", _path(name, f"/secrets/{quote(key, safe='')}"), workspace=name)
+
     def shares(self, name: str) -> list[Record]:
         return self._items(name, "/shares")
 

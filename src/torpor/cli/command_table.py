@@ -33,6 +33,7 @@ COMMANDS: Mapping[str, str] = {
     "hold": "commands.hold:hold",
     "before-sleep": "commands.before_sleep:before_sleep",
     "env": "commands.env:env",
+    "secrets": "commands.secrets:app",
     "share": "commands.sharing:share",
     "unshare": "commands.sharing:unshare",
     "shares": "commands.sharing:shares",

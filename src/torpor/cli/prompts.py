@@ -36,6 +36,20 @@ def read_new_secret(prompt: str) -> str:
     return secret
 
 
+def read_whole_secret(prompt: str) -> str:
+    """All of standard input, without the last line end, so that a secret can have lines; at a terminal one line."""
+    if sys.stdin.isatty():
+        return read_secret(prompt)
+    try:
+        secret = sys.stdin.buffer.read().decode("utf-8")
+    except UnicodeDecodeError:
+        raise usage("the value on standard input is not UTF-8", "encode it, for example with base64") from None
+    secret = secret.removesuffix("\n").removesuffix("\r")
+    if not secret:
+        raise usage(f"{prompt.rstrip(': ')!r} is empty", "send it on standard input, such as `torpor secrets set ... < file`")
+    return secret
+
+
 def confirm(question: str, otherwise: str) -> None:
     """At a terminal, ask before an action that cannot be undone; scripts are not asked."""
     if not sys.stdin.isatty():

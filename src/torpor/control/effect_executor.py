@@ -5,8 +5,8 @@ Every verb names its end state and may be repeated. A failure becomes a report, 
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import assert_never
 
 import structlog
@@ -60,6 +60,10 @@ GIVE_BACK_S = 3.0
 """How long a cancelled effect may take to remove the volume that it did not finish."""
 
 
+async def no_secrets(_workspace_id: str) -> Mapping[str, str]:
+    return {}
+
+
 @dataclass(frozen=True, slots=True)
 class EffectExecutor:
     runtime: Runtime
@@ -68,6 +72,8 @@ class EffectExecutor:
     limits: Limits
     before_sleep_of: Callable[[Workspace], tuple[str, ...]] = lambda _workspace: ()
     """The command that runs before an automatic stop; empty: none."""
+    secrets_of: Callable[[str], Awaitable[Mapping[str, str]]] = no_secrets
+    """The decrypted secrets of a workspace, for its start; Refused if one cannot be decrypted."""
 
     async def carry_out(self, workspace: Workspace, effect: Effect, fence: Fence, progress: Progress) -> Report:
         """Return the report of the effect, also after a failure. Raise only a cancellation."""
@@ -122,7 +128,10 @@ class EffectExecutor:
                 await runtime.mark_volume(Home(workspace.id, generation), Marker(workspace.id, generation, ""), fence)
                 return EffectDone()
             case Start(generation, revision):
-                container = Container(Home(workspace.id, generation), revision, self.program_of(workspace), self.limits)
+                program = self.program_of(workspace)
+                own = {**program.own_environment, **await self.secrets_of(workspace.id)}
+                program = replace(program, own_environment=own)
+                container = Container(Home(workspace.id, generation), revision, program, self.limits)
                 await runtime.ensure_running(container, fence, progress)
                 return EffectDone()
             case BeforeSleep(command, within_s):

@@ -66,7 +66,9 @@ class Permission(Enum):
     WISH = auto()
     """RUNNING, STANDBY, ARCHIVED."""
     CHANGE = auto()
-    """Its name and its times."""
+    """Its name, its times and its variables."""
+    SECRETS = auto()
+    """List, set and remove them; no one can read a value."""
     RECOVER = auto()
     DELETE = auto()
     """And undelete."""
@@ -80,6 +82,7 @@ NEEDS: Mapping[Permission, tuple[Access, Scope]] = {
     Permission.HOLD: (Access.USE, Scope.USE),
     Permission.WISH: (Access.MANAGE, Scope.MANAGE),
     Permission.CHANGE: (Access.MANAGE, Scope.MANAGE),
+    Permission.SECRETS: (Access.MANAGE, Scope.MANAGE),
     Permission.RECOVER: (Access.MANAGE, Scope.MANAGE),
     Permission.DELETE: (Access.OWN, Scope.MANAGE),
     Permission.SHARE: (Access.OWN, Scope.MANAGE),

@@ -27,5 +27,7 @@ class AuditAction(StrEnum):
     WORKSPACE_EXEC = "workspace.exec"
     WORKSPACE_SHELL = "workspace.shell"
     WORKSPACE_WAKE = "workspace.wake"
+    SECRET_SET = "secret.set"  # noqa: S105 - a word, no secret
+    SECRET_REMOVE = "secret.remove"  # noqa: S105 - a word, no secret
     LATCH_RELEASE = "latch.release"
     GC_REQUEST = "gc.request"

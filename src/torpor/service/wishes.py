@@ -26,6 +26,7 @@ from torpor.domain.states import Phase, Wish, WishOrigin
 from torpor.service.audit import AuditService, audit_entry
 from torpor.service.confinement import ConfinementService
 from torpor.service.latches import LatchService
+from torpor.service.secrets import Seal, SecretsService
 from torpor.service.sharing import SharingService
 from torpor.service.use import UseService
 from torpor.service.workspace_lookup import find_workspace, lock_workspace, refuse_deleted, refuse_stopped
@@ -91,15 +92,18 @@ class Wishes:
         require_space: Callable[[int], Awaitable[None]] = skip_disk_check,
         name_reserved_s: float = 0,
         environment_bytes: int | None = None,
+        seal: Seal | None = None,
         catalogue: Catalogue | None = None,
     ) -> None:
         """`require_space`: returns when the disk of the homes has space for so many more bytes, else raises Refused `disk_low`.
         `name_reserved_s`: how long a name that is free again stays reserved for the user who had it.
         `environment_bytes`: how large the variables and secrets of a workspace can be together; None: no limit.
+        `seal`: encrypts the value of a secret; None: no secret can be set.
         `catalogue`: the templates of this installation; None: those that Torpor brings.
         """
         self.using = using
         self.sharing = SharingService(store)
+        self.secrets = SecretsService(store, seal=seal, limit_bytes=environment_bytes)
         self.audit = AuditService(store)
         self.latches = LatchService(store)
         self.catalogue = catalogue if catalogue is not None else shipped()
@@ -238,7 +242,7 @@ class Wishes:
             before = workspace = await lock_workspace(writing, caller, id_or_name, *permissions)
             refuse_deleted(before)
             if environment:
-                change = replace(change, environment=self._new_environment(before, environment))
+                change = replace(change, environment=await self._new_environment(writing, before, environment))
             # Limits before names, as in `create`: two transactions that lock them in different orders would deadlock. A
             # workspace that was admitted already is not admitted again: a lowered limit must not keep users from clearing
             # an error.
@@ -256,11 +260,14 @@ class Wishes:
             self.using.touch(workspace.id, workspace.standby_ttl_s)
         return workspace
 
-    def _new_environment(self, before: Workspace, changes: Mapping[str, str | None]) -> Mapping[str, str]:
+    async def _new_environment(
+        self, writing: ServiceTransaction, before: Workspace, changes: Mapping[str, str | None]
+    ) -> Mapping[str, str]:
         after = changed_environment(before.environment, changes)
         # A removal is allowed also if the limit was lowered since.
         if any(value is not None for value in changes.values()):
-            check_size(after, (), self._environment_bytes)
+            secrets = await writing.secrets(before.id)
+            check_size(after, [one.size_bytes for one in secrets], self._environment_bytes)
         return after
 
     async def wake(self, caller: Caller, id_or_name: str) -> Workspace:
@@ -290,6 +297,8 @@ class Wishes:
         async with self._store.writing() as writing:
             found = await lock_workspace(writing, caller, id_or_name, Permission.DELETE)
             workspace = await writing.set_wish(found.id, Wish.DELETED, purge=purge)
+            if workspace.purge:
+                await writing.remove_secrets(found.id)
             await writing.audit(audit_entry(caller, AuditAction.WORKSPACE_DELETE, workspace, purge=purge))
         self._hint(workspace.id)
         return workspace

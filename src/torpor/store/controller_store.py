@@ -14,6 +14,7 @@ from torpor.domain.records import Change, Workspace
 from torpor.domain.shards import shard_of
 from torpor.domain.states import Phase
 from torpor.domain.unconfined import CONFINED, ControllerConfinement, admit_controller
+from torpor.domain.workspace_secrets import SealedSecret
 from torpor.ports import Home
 from torpor.store.controller_members import Member, from_confinement, members
 from torpor.store.database import Database
@@ -51,6 +52,11 @@ class ControllerStore:
     def __init__(self, database: Database, *, provider: str) -> None:
         self._database = database
         self._provider = provider
+
+    async def sealed_secrets(self, workspace_id: str) -> Sequence[SealedSecret]:
+        """The secrets of a workspace, encrypted, by name."""
+        rows = await self._database.fetch(CONTROLLER_STORE["sealed_secrets"], uuid.UUID(workspace_id))
+        return [SealedSecret(**row) for row in rows]
 
     # ── lives ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 

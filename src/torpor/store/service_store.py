@@ -21,6 +21,7 @@ from torpor.domain.missing_homes_latch import Latch
 from torpor.domain.names import is_id
 from torpor.domain.records import Archive, ArchiveKey, Workspace
 from torpor.domain.states import Operation, Outcome, Phase, Wish, WishOrigin
+from torpor.domain.workspace_secrets import SealedSecret, SecretEntry
 from torpor.store.controller_members import Member, members
 from torpor.store.database import Database
 from torpor.store.leader_lock import require_term
@@ -239,6 +240,10 @@ class ServiceStore:
         """The names of the workspaces that count against the owner's limit."""
         return [row["name"] for row in await self._database.fetch(SERVICE_STORE["running_of"], uuid.UUID(owner_id))]
 
+    async def secrets(self, workspace_id: str) -> Sequence[SecretEntry]:
+        rows = await self._database.fetch(SERVICE_STORE["secrets_of"], uuid.UUID(workspace_id))
+        return [_to_secret_entry(row) for row in rows]
+
     # ── audit ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def audit(self, entry: AuditEntry) -> None:
@@ -390,6 +395,30 @@ class ServiceTransaction:
         """The user's leases end as well."""
         await self._connection.execute(SERVICE_STORE["unshare_workspace"], uuid.UUID(workspace_id), username)
 
+    async def secrets(self, workspace_id: str) -> Sequence[SecretEntry]:
+        rows = await self._connection.fetch(SERVICE_STORE["secrets_of"], uuid.UUID(workspace_id))
+        return [_to_secret_entry(row) for row in rows]
+
+    async def set_secret(self, secret: SealedSecret, size_bytes: int) -> SecretEntry:
+        """Create it or replace it. The workspace's row is locked."""
+        await self.remove_secret(secret.workspace_id, secret.name)
+        row = await self._connection.fetchrow(
+            SERVICE_STORE["add_secret"],
+            uuid.UUID(secret.workspace_id),
+            secret.name,
+            secret.sealed,
+            secret.key_id,
+            size_bytes,
+        )
+        return _to_secret_entry(row)
+
+    async def remove_secret(self, workspace_id: str, name: str) -> bool:
+        """False if there is no such secret."""
+        return await self._connection.fetchrow(SERVICE_STORE["remove_secret"], uuid.UUID(workspace_id), name) is not None
+
+    async def remove_secrets(self, workspace_id: str) -> None:
+        await self._connection.execute(SERVICE_STORE["remove_secrets"], uuid.UUID(workspace_id))
+
     async def release_latch(self, provider: str) -> bool:
         """An operator releases the latch; False when the provider has none."""
         return await self._connection.fetchrow(SERVICE_STORE["release_latch"], provider) is not None
@@ -535,6 +564,10 @@ def _to_stored_archive(row: Mapping[str, Any]) -> StoredArchive:
         row["home_bytes"],
         row["proven_at"],
     )
+
+
+def _to_secret_entry(row: Mapping[str, Any]) -> SecretEntry:
+    return SecretEntry(row["name"], row["set_at"], row["value_bytes"])
 
 
 def _to_work_lease(row: Mapping[str, Any]) -> WorkLease:

@@ -29,6 +29,12 @@ def users(items: Sequence[Record], now: datetime) -> Renderable:
     )
 
 
+def secrets(items: Sequence[Record], name: str, now: datetime) -> Renderable:
+    if not items:
+        return text(f"{name} has no secrets. `torpor secrets set {name} KEY` sets one.")
+    return table(["NAME", "SET"], [[text(item["name"], "bold"), text(ago(item["set_at"], now))] for item in items])
+
+
 def tokens(items: Sequence[Record], now: datetime) -> Renderable:
     if not items:
         return text("You have no API tokens. `torpor tokens create LABEL` creates one.")

@@ -241,3 +241,6 @@ RETURNING released_at IS NOT NULL AS is_released;
 -- name: unlatch
 -- The homes are visible again.
 DELETE FROM latches WHERE provider = $1;
+
+-- name: sealed_secrets
+SELECT workspace_id::text, name, key_id, sealed FROM secrets WHERE workspace_id = $1 ORDER BY name;

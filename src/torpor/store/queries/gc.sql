@@ -131,3 +131,9 @@ FROM housekeeping;
 -- name: archive_standing
 -- Whether this archive of this workspace can be relied on. No row means that it was removed.
 SELECT orphan_since IS NOT NULL AS is_marked FROM archives WHERE workspace_id = $1 AND key = $2;
+
+-- name: forget_secrets
+-- The secrets of workspaces that were deleted so many seconds ago. (A purge removes them at once.)
+DELETE FROM secrets USING workspaces
+WHERE workspaces.id = secrets.workspace_id
+  AND workspaces.deleted_at < clock_timestamp() - make_interval(secs => $1::double precision);

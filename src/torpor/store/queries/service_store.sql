@@ -318,3 +318,17 @@ DELETE FROM work_leases WHERE workspace_id = $1 AND expires_at <= clock_timestam
 DELETE FROM work_leases
 WHERE workspace_id = $1 AND ($2::uuid IS NULL OR id = $2) AND ($3::text IS NULL OR created_by = $3)
 RETURNING id;
+
+-- name: secrets_of
+-- Without the values, which this role cannot read.
+SELECT name, set_at, value_bytes FROM secrets WHERE workspace_id = $1 ORDER BY name;
+
+-- name: add_secret
+INSERT INTO secrets (workspace_id, name, sealed, key_id, value_bytes) VALUES ($1, $2, $3, $4, $5)
+RETURNING name, set_at, value_bytes;
+
+-- name: remove_secret
+DELETE FROM secrets WHERE workspace_id = $1 AND name = $2 RETURNING name;
+
+-- name: remove_secrets
+DELETE FROM secrets WHERE workspace_id = $1;
