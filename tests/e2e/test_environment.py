@@ -3,6 +3,7 @@
 import json
 import stat
 import subprocess
+import zipfile
 from pathlib import Path
 
 import asyncpg
@@ -10,6 +11,7 @@ import pytest
 
 from tests.support.listeners import processes_of, program_socket, tcp_listeners
 from tests.support.product import TORPOR, Product, processes_with, product
+from torpor.inside.notebook import ENVIRONMENT
 from torpor.runtimes.process.paths import runtime_paths
 
 pytestmark = pytest.mark.e2e
@@ -56,6 +58,49 @@ def test_jupyterlab_is_installed_on_first_use_and_answers(tmp_path: Path) -> Non
         socket = program_socket(own, workspace_id)
         assert stat.S_ISSOCK(socket.stat().st_mode)
         assert stat.S_IMODE(socket.stat().st_mode) == 0o600
+
+        install_in_a_notebook(here)
+
+
+def install_in_a_notebook(here: Product) -> None:
+    """`%pip install` in the default kernel works, and what it installed is there after archive and restore."""
+    kernel = json.loads(here.get("lab", "/api/kernelspecs")[2])["kernelspecs"]["python3"]["spec"]
+    assert ENVIRONMENT in kernel["argv"][0], "the server's default kernel is the one in the home"
+    wheel = make_wheel(here.home(here.show("lab")), "tiny")
+    here.ok("exec", "lab", "--", "python3", "-c", WRITE_NOTEBOOKS.format(wheel=wheel))
+    here.ok("exec", "lab", "--", "jupyter", "execute", "--inplace", "install.ipynb", "use.ipynb")
+    assert "Successfully installed tiny-1.0" in here.ok("exec", "lab", "--", "cat", "install.ipynb")
+    assert "tiny says hello" in here.ok("exec", "lab", "--", "cat", "use.ipynb")
+
+    here.ok("archive", "lab", "--wait")
+    here.ok("start", "lab", "--wait")
+    here.ok("exec", "lab", "--", "jupyter", "execute", "--inplace", "use.ipynb")
+    assert "tiny says hello" in here.ok("exec", "lab", "--", "cat", "use.ipynb")
+
+
+# Two notebooks without output: one installs the wheel, the other uses it.
+WRITE_NOTEBOOKS = """
+import json
+for name, source in (("install", "%pip install --no-index ./{wheel}"), ("use", "import tiny; print('tiny', tiny.SAYS)")):
+    cell = dict(cell_type="code", execution_count=None, id="a", metadata=dict(), outputs=[], source=source)
+    kernel = dict(kernelspec=dict(name="python3", display_name="Python 3"))
+    notebook = dict(cells=[cell], metadata=kernel, nbformat=4, nbformat_minor=5)
+    with open(name + ".ipynb", "w") as file:
+        json.dump(notebook, file)
+"""
+
+
+def make_wheel(folder: Path, name: str) -> str:
+    """A package without dependencies, so that the test needs no package index."""
+    file = f"{name}-1.0-py3-none-any.whl"
+    about = f"{name}-1.0.dist-info"
+    with zipfile.ZipFile(folder / file, "w") as wheel:
+        wheel.writestr(f"{name}.py", "SAYS = 'says hello'\n")
+        wheel.writestr(f"{about}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+        wheel.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr(f"{about}/RECORD", "")
+    (folder / file).chmod(0o644)
+    return file
 
 
 def test_the_doctor_lists_confinement_database_and_archive_store(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from tests.support.builders import workspace
 
 import torpor
 from torpor.domain.errors import Refused
+from torpor.inside.notebook import ENVIRONMENT
 from torpor.ports import PLACEHOLDERS, Program
 from torpor.templates.catalogue import Catalogue, load_catalogue, shipped
 from torpor.templates.template_file import BRACES, Template
@@ -34,7 +35,8 @@ def test_terminal_runs_a_file_that_exists() -> None:
 
 def test_jupyterlab_is_pinned_and_keeps_its_checks() -> None:
     made = shipped().program(shipped().template("jupyterlab"), None)
-    assert [package.split("==")[0] for package in made.packages] == ["jupyterlab"]
+    assert [package.split("==")[0] for package in made.packages] == ["jupyterlab", "pip"]
+    assert made.environment["JUPYTER_PATH"] == f"{{home}}/{ENVIRONMENT}/share/jupyter"
     assert "--ServerApp.sock={socket}" in made.command
     assert "--ServerApp.sock_mode=0600" in made.command
     assert not [word for word in made.command if "allow_origin" in word or "disable_check_xsrf" in word]
