@@ -73,6 +73,8 @@ class Program:
 class Limits:
     memory_bytes: int
     processes: int
+    cpu_cores: float | None = None
+    """None: all. A runtime that cannot enforce it shares the CPU by weight only."""
 
 
 @dataclass(frozen=True, slots=True)

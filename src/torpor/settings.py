@@ -21,6 +21,7 @@ from torpor.domain.idle import Ttls
 from torpor.domain.limits import RunningLimits
 from torpor.domain.networks import BLOCKED, parse_networks
 from torpor.domain.retention import GcPolicy, Retention
+from torpor.domain.sizes import WorkspaceSize
 from torpor.domain.states import Operation
 from torpor.domain.tuning import Intervals, Tuning
 from torpor.paths import SECRET_KEY_FILE, SETTINGS_FILE, default_data
@@ -211,6 +212,19 @@ class Settings(BaseModel):
 
     workspace_memory_mb: int = Field(2048, ge=16, description="MiB of memory that one workspace can use.")
     workspace_processes: int = Field(512, ge=8, description="How many processes and threads one workspace can have.")
+    workspace_max_cpu: float | None = Field(
+        None,
+        gt=0,
+        description="The most cores that one workspace can use; also of workspaces without a `cpu` of their own. Default: all.",
+    )
+    workspace_max_memory_mb: int | None = Field(
+        None,
+        ge=16,
+        description="The most MiB of memory that a workspace or a template can ask for. Default: workspace_memory_mb.",
+    )
+    workspace_max_disk_mb: int | None = Field(
+        None, ge=1, description="The most MiB of disk space that a workspace or a template can ask for. Default: no limit."
+    )
     workspace_environment_kb: int = Field(
         32, ge=0, le=128, description="KiB of environment variables and secrets that one workspace can have in total."
     )
@@ -332,6 +346,12 @@ class Settings(BaseModel):
     @property
     def disk_reserve_bytes(self) -> int:
         return self.disk_reserve << 20
+
+    @property
+    def most(self) -> WorkspaceSize:
+        """The largest size of a workspace."""
+        memory_mb = self.workspace_max_memory_mb or self.workspace_memory_mb
+        return WorkspaceSize(self.workspace_max_cpu, memory_mb, self.workspace_max_disk_mb)
 
     @property
     def secret_key_path(self) -> Path:

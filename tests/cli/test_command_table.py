@@ -539,3 +539,14 @@ def test_an_unexpected_error_is_one_line_without_traceback(torpor: Torpor, api: 
     assert ended.code == 1
     assert ended.said.startswith("torpor: unexpected error: KeyError")
     assert ended.said.count("\n") == 1
+
+
+def test_a_workspace_is_created_with_a_size(torpor: Torpor, api: ScriptedApi) -> None:
+    api.answer("POST /workspaces", workspace())
+    assert torpor("create", "demo", "--cpu", "0.5", "--memory", "1.5G", "--disk", "20g").code == 0
+    assert api.asked[0].body == {"name": "demo", "size": {"cpu": 0.5, "memory_mb": 1536, "disk_mb": 20_480}}
+    ended = torpor("create", "demo", "--memory", "4")
+    assert ended.code == ExitCode.USAGE
+    assert "--memory '4' is not an amount with its unit" in ended.said
+    api.answer("GET /workspaces/demo", workspace(size={"cpu": 0.5, "memory_mb": 1536, "disk_mb": None}))
+    assert "0.5 cores, memory 1.5 GiB" in torpor("show", "demo").text

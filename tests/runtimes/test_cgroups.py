@@ -72,3 +72,23 @@ def test_a_group_of_version_2_gets_its_limits(tmp_path: Path) -> None:
     assert doors == [parent / "one" / "cgroup.procs"]
     written = {path.name: path.read_text() for path in (parent / "one").iterdir()}
     assert written == {"pids.max": "99", "memory.max": str(1 << 30), "memory.swap.max": "0", "memory.oom.group": "0"}
+
+
+@pytest.mark.parametrize(("cores", "quota"), [(0.5, "50000"), (3, "300000"), (0.001, "1000")])
+def test_cores_are_a_quota_in_both_versions(tmp_path: Path, cores: float, quota: str) -> None:
+    limits = Limits(memory_bytes=1 << 30, processes=9, cpu_cores=cores)
+    for version in (1, 2):
+        root = tmp_path / str(version)
+        root.mkdir()
+        (root / "torpor-tag").mkdir()
+        cgroups = Cgroups(Hierarchies(version, root, root, root), "tag")
+        cgroups.make("sized", limits)
+        cgroups.make("plain", Limits(memory_bytes=1 << 30, processes=9))
+        written = {path.name: path.read_text() for path in (root / "torpor-tag" / "sized").iterdir()}
+        if version == 2:
+            assert written["cpu.max"] == f"{quota} 100000"
+        else:
+            assert (written["cpu.cfs_period_us"], written["cpu.cfs_quota_us"]) == ("100000", quota)
+        assert not [
+            path for path in (root / "torpor-tag" / "plain").iterdir() if "quota" in path.name or path.name == "cpu.max"
+        ]

@@ -32,6 +32,7 @@ DIGESTS = {
     "0015_before_sleep.sql": "ff7290e0da1bc534",
     "0016_environment.sql": "4cda107d5fde90e9",
     "0017_secrets.sql": "cb4c874ff73afd9c",
+    "0018_sizes.sql": "87056495e1fc0dd1",
 }
 
 

@@ -65,7 +65,8 @@ CONTROLLER_WRITES = {
     "disk_generation": "NULL",
     "disk_measured_at": "NULL",
 }
-NOBODY_WRITES = {"id", "owner_id", "template", "command", "created_at", "is_settled", "shard", "look_after"}
+SIZE = ("cpu", "memory_mb", "disk_mb")
+NOBODY_WRITES = {"id", "owner_id", "template", "command", "created_at", "is_settled", "shard", "look_after", *SIZE}
 
 
 @pytest.fixture

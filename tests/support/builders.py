@@ -48,6 +48,7 @@ SERVICE_COLUMNS = (
     "sleeps_at",
     "before_sleep",
     "environment",
+    "size",
 )
 
 

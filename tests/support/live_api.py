@@ -262,6 +262,7 @@ async def live_api(
             hint=lambda _: None,
             name_reserved_s=name_reserved_s,
             environment_bytes=DEFAULTS.environment_bytes,
+            most=DEFAULTS.most,
             seal=SecretKey(folder / "secrets.key").seal,
             using=UseService(
                 ServiceStore(service), new_id=lambda: str(uuid.uuid4()), hint=lambda _: None, lease_s=DEFAULTS.connection_lease

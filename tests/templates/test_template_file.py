@@ -4,6 +4,7 @@ import pytest
 
 from torpor.domain.before_sleep import chosen_before_sleep
 from torpor.domain.errors import Hopeless
+from torpor.domain.sizes import WorkspaceSize
 from torpor.templates.catalogue import shipped
 from torpor.templates.template_file import FIELD_MEANS, FIELDS, Template, TemplateBroken, parse
 
@@ -76,6 +77,12 @@ def test_every_field_is_described() -> None:
         ("cpu_weight", "1.5"),
         ("cpu_weight", "true"),
         ("comand", '["good"]'),
+        ("cpu", '"2"'),
+        ("cpu", "0"),
+        ("memory", "4096"),
+        ("memory", '"4"'),
+        ("memory", '"1M"'),
+        ("disk", '"big"'),
         ("before_sleep", '"git stash"'),
         ("before_sleep", '["", "stash"]'),
         ("before_sleep", '["git", 7]'),
@@ -135,3 +142,9 @@ def test_a_placeholder_is_named_with_the_nearest_one() -> None:
 def test_a_nul_character_is_refused() -> None:
     with pytest.raises(TemplateBroken, match="environment: must not contain a NUL"):
         parse("good.toml", written({**GOOD, "environment": '{ A = "\\u0000" }'}))
+
+
+def test_a_size_is_read() -> None:
+    read = parse("good.toml", written({**GOOD, "cpu": "2", "memory": '"4G"', "disk": '"20G"'}))
+    assert read.size == WorkspaceSize(2.0, 4096, 20_480)
+    assert parse("good.toml", written({**GOOD, "memory": '"512M"'})).size == WorkspaceSize(memory_mb=512)

@@ -48,6 +48,7 @@ STATUS_OF: Mapping[str, int] = {
     "bad_before_sleep": 422,
     "bad_environment": 422,
     "bad_secret": 422,
+    "bad_size": 422,
     "bad_lease": 422,
     "bad_recovery": 422,
     "bad_cursor": 422,

@@ -32,6 +32,7 @@ from torpor.domain.missing_homes_latch import Latch
 from torpor.domain.names import LONGEST_NAME, NAME_RULE
 from torpor.domain.records import CONDITION_NAMES, Workspace, WorkspaceCondition, WorkspaceError
 from torpor.domain.retention import WORDS, Action, ArchiveDecision, GcWorkspace
+from torpor.domain.sizes import NO_SIZE, WorkspaceSize
 from torpor.domain.states import Stage
 from torpor.domain.workspace_secrets import SecretEntry
 from torpor.service.use import LONGEST_HOLD_S, LONGEST_REASON
@@ -90,6 +91,14 @@ class ErrorInfo(Wire):
     wish_version: int
 
 
+class SizeOut(Wire):
+    """null: not stated; then the template's counts, or the installation's default."""
+
+    cpu: float | None = Field(None, description="Cores.")
+    memory_mb: int | None = Field(None, description="MiB of memory.")
+    disk_mb: int | None = Field(None, description="MiB of disk space.")
+
+
 class WorkspaceOut(Wire):
     id: str
     name: str
@@ -128,6 +137,7 @@ class WorkspaceOut(Wire):
         description="The command that runs before an automatic stop: null is the template's, an empty list is none."
     )
     runs_before_sleep: bool = Field(description="The `before_sleep` command runs or is about to run; the program still runs.")
+    size: SizeOut = Field(description="The size that it was created with.")
     url: str
     shares: dict[str, Literal["use", "manage"]] = Field(description="The users with whom it is shared, and the role of each.")
 
@@ -167,6 +177,14 @@ BeforeSleep = Annotated[
 ]
 
 
+class CreateSize(Wire):
+    """Fields that are left out have the template's value, or the installation's default."""
+
+    cpu: Number | None = Field(None, description="Cores, such as 2 or 0.5.")
+    memory_mb: Integer | None = Field(None, description="MiB of memory.")
+    disk_mb: Integer | None = Field(None, description="MiB of disk space.")
+
+
 class EnvironmentOut(Wire):
     environment: dict[str, str] = Field(description="Name to value.")
 
@@ -182,6 +200,7 @@ class CreateWorkspace(Wire):
     environment: dict[Text, Text] = Field(
         default_factory=dict, description="Variables for the program, commands and shells: name to value."
     )
+    size: CreateSize | None = Field(None, description="null: the template's, or the installation's default.")
 
 
 class ChangeWorkspace(Wire):
@@ -325,6 +344,7 @@ class TemplateOut(Wire):
     packages: list[str] = Field(description="PyPI packages that are installed on first use.")
     cpu_keeps_awake: bool = Field(description="Whether programs that use the CPU keep the workspace awake.")
     before_sleep: list[str] = Field(description="The command that runs before an automatic stop; empty: none.")
+    size: SizeOut = Field(description="The size of a workspace that is created without one.")
 
 
 class BrokenTemplateOut(Wire):
@@ -534,9 +554,19 @@ def workspace_out(workspace: Workspace, *, hosts: Hosts) -> WorkspaceOut:
         purge=workspace.purge,
         before_sleep=None if workspace.before_sleep is None else list(workspace.before_sleep),
         runs_before_sleep=workspace.stage is Stage.BEFORE_SLEEP,
+        size=size_out(workspace.size),
         url=hosts.url(workspace.name),
         shares={username: Share(role).value for username, role in workspace.shares.items()},
     )
+
+
+def size_out(size: WorkspaceSize) -> SizeOut:
+    return SizeOut(cpu=size.cpu, memory_mb=size.memory_mb, disk_mb=size.disk_mb)
+
+
+def new_size(body: CreateWorkspace) -> WorkspaceSize:
+    size = body.size
+    return NO_SIZE if size is None else WorkspaceSize(size.cpu, size.memory_mb, size.disk_mb)
 
 
 def condition_out(condition: WorkspaceCondition) -> Condition:
@@ -690,6 +720,7 @@ def template_list(catalogue: Catalogue, warnings: Mapping[str, Sequence[str]]) -
             packages=list(one.packages),
             cpu_keeps_awake=one.cpu_keeps_awake,
             before_sleep=list(one.before_sleep),
+            size=size_out(one.size),
         )
         for one in catalogue.templates.values()
     ]

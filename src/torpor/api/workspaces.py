@@ -51,7 +51,11 @@ def workspace_routes(wishes: Wishes, runtime: Runtime, hosts: Hosts) -> APIRoute
     @router.post("/workspaces", status_code=201)
     async def create(body: wire.CreateWorkspace, caller: Asking, key: Key = None) -> wire.CreatedWorkspace:
         # Read before the workspace is created: if the database is lost in between, the client must not miss the new workspace.
-        warnings = (await wishes.confinement.template_warnings()).get(body.template, ())
+        size = wire.new_size(body)
+        warnings = [
+            *(await wishes.confinement.template_warnings()).get(body.template, ()),
+            *await wishes.confinement.size_warnings(size),
+        ]
         made = await wishes.create(
             caller,
             name=body.name,
@@ -62,6 +66,7 @@ def workspace_routes(wishes: Wishes, runtime: Runtime, hosts: Hosts) -> APIRoute
             archive_ttl_s=body.archive_ttl,
             before_sleep=None if body.before_sleep is None else tuple(body.before_sleep),
             environment=body.environment,
+            size=size,
             key=key,
         )
         return wire.created_workspace(made, warnings, hosts=hosts)

@@ -23,7 +23,15 @@ from torpor.domain.errors import Hopeless, Refused, TorporError
 from torpor.domain.unconfined import ONE_USER, SEVERAL_USERS
 from torpor.paths import CREDENTIALS_FILE
 from torpor.runtimes.process import package_indexes
-from torpor.runtimes.process.confinement import NETWORK, OPEN_PORT, missing_protections, ports_are_open
+from torpor.runtimes.process.confinement import (
+    CPU_IS_A_WEIGHT,
+    DISK_IS_NOT_ENFORCED,
+    NETWORK,
+    OPEN_PORT,
+    cores_are_enforced,
+    missing_protections,
+    ports_are_open,
+)
 from torpor.runtimes.process.options import ProcessOptions
 from torpor.runtimes.process.paths import runtime_paths
 from torpor.runtimes.process.runtime import ProcessRuntime
@@ -120,6 +128,8 @@ async def confinement_findings(settings: Settings) -> list[Finding]:
             else "restart Torpor: this machine can confine workspaces now, but could not when Torpor was started"
         )
         findings.append(Finding("users", is_accepted, SEVERAL_USERS if is_accepted else ONE_USER, advice))
+    cores = "Cores are limited by a quota." if cores_are_enforced(abilities) else CPU_IS_A_WEIGHT
+    findings.append(Finding("sizes", True, f"{cores} {DISK_IS_NOT_ENFORCED}"))
     if ports_are_open(abilities):
         findings.append(Finding("ports", False, OPEN_PORT))
     return findings

@@ -13,9 +13,18 @@ from torpor.control.effect_executor import EffectExecutor
 from torpor.domain.disk import require_space, shortage
 from torpor.domain.errors import Refused, Unavailable
 from torpor.domain.records import Workspace
+from torpor.domain.sizes import effective_size
 from torpor.domain.unconfined import CONFINED, ControllerConfinement, MissingProtection
 from torpor.ports import Archives, Limits, Program, Runtime
-from torpor.runtimes.process.confinement import OPEN_PORT, headline, missing_protections, ports_are_open
+from torpor.runtimes.process.confinement import (
+    CPU_IS_A_WEIGHT,
+    DISK_IS_NOT_ENFORCED,
+    OPEN_PORT,
+    cores_are_enforced,
+    headline,
+    missing_protections,
+    ports_are_open,
+)
 from torpor.runtimes.process.options import ProcessOptions
 from torpor.runtimes.process.runtime import ProcessRuntime
 from torpor.secret_key import SecretKey
@@ -74,6 +83,8 @@ async def confinement(settings: Settings, runtime: Runtime) -> ControllerConfine
         ),
         is_accepted=settings.unconfined,
         port_warning=OPEN_PORT if ports_are_open(abilities) else "",
+        cpu_warning="" if cores_are_enforced(abilities) else CPU_IS_A_WEIGHT,
+        disk_warning=DISK_IS_NOT_ENFORCED,
     )
 
 
@@ -128,10 +139,16 @@ def effect_executor(
         given = {**chosen.environment, "TORPOR_WORKSPACE": workspace.name}
         return replace(chosen, environment=given, own_environment=workspace.environment)
 
+    def limits_of(workspace: Workspace, usual: Limits) -> Limits:
+        size = effective_size(
+            workspace.size, catalogue.size_of(workspace), settings.most, memory_mb=settings.workspace_memory_mb
+        )
+        return replace(usual, memory_bytes=(size.memory_mb or settings.workspace_memory_mb) * MIB, cpu_cores=size.cpu)
+
     key = SecretKey(settings.secret_key_path)
 
     async def secrets_of(workspace_id: str) -> Mapping[str, str]:
         sealed = await store.sealed_secrets(workspace_id)
         return await asyncio.to_thread(lambda: {one.name: key.open(one) for one in sealed}) if sealed else {}
 
-    return EffectExecutor(runtime, archives, program_of, limits, catalogue.before_sleep_of, secrets_of)
+    return EffectExecutor(runtime, archives, program_of, limits, catalogue.before_sleep_of, limits_of, secrets_of)

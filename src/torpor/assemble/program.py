@@ -122,6 +122,7 @@ async def _start(
         require_space=engines.space_check(runtime, settings.disk_reserve_bytes),
         name_reserved_s=settings.name_reserved_for,
         environment_bytes=settings.environment_bytes,
+        most=settings.most,
         seal=SecretKey(settings.secret_key_path).seal,
         catalogue=catalogue,
     )

@@ -72,6 +72,8 @@ class EffectExecutor:
     limits: Limits
     before_sleep_of: Callable[[Workspace], tuple[str, ...]] = lambda _workspace: ()
     """The command that runs before an automatic stop; empty: none."""
+    limits_of: Callable[[Workspace, Limits], Limits] = lambda _workspace, limits: limits
+    """The limits of a workspace, which may have a size of its own."""
     secrets_of: Callable[[str], Awaitable[Mapping[str, str]]] = no_secrets
     """The decrypted secrets of a workspace, for its start; Refused if one cannot be decrypted."""
 
@@ -131,7 +133,7 @@ class EffectExecutor:
                 program = self.program_of(workspace)
                 own = {**program.own_environment, **await self.secrets_of(workspace.id)}
                 program = replace(program, own_environment=own)
-                container = Container(Home(workspace.id, generation), revision, program, self.limits)
+                container = Container(Home(workspace.id, generation), revision, program, self.limits_of(workspace, self.limits))
                 await runtime.ensure_running(container, fence, progress)
                 return EffectDone()
             case BeforeSleep(command, within_s):

@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from torpor.domain.errors import Reason
+from torpor.domain.sizes import NO_SIZE, WorkspaceSize
 from torpor.domain.states import HealthStatus, ObservedStatus, Operation, Outage, Outcome, Phase, Stage, Wish, WishOrigin
 
 # ── observations ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -261,6 +262,8 @@ class Workspace:
     """The command that runs before an automatic stop; None: the template's, empty: none. Written by the service."""
     environment: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)
     """Variables of its own. Written by the service."""
+    size: WorkspaceSize = NO_SIZE
+    """The size that it was created with. Written by the service."""
 
     @property
     def is_archived(self) -> bool:

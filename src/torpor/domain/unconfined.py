@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from torpor.domain.errors import Refused
+from torpor.domain.sizes import WorkspaceSize
 
 ONE_USER = (
     "Workspaces are not confined from each other, so this installation is for one user;"
@@ -32,6 +33,10 @@ class ControllerConfinement:
     """The operator accepts several users without confinement."""
     port_warning: str = ""
     """For users who bring their own program; empty when its port is closed to other programs."""
+    cpu_warning: str = ""
+    """For users who ask for cores; empty if the machine enforces them."""
+    disk_warning: str = ""
+    """For users who ask for disk space; empty if the machine enforces it."""
 
     @property
     def is_for_one_user(self) -> bool:
@@ -75,6 +80,15 @@ def admit_controller(users: int, controller: ControllerConfinement) -> None:
 def port_warnings(controllers: Iterable[ControllerConfinement]) -> tuple[str, ...]:
     """Return the warnings for users who bring their own program; a workspace may start at any of these controllers."""
     return tuple(dict.fromkeys(one.port_warning for one in controllers if one.port_warning))
+
+
+def size_warnings(controllers: Iterable[ControllerConfinement], size: WorkspaceSize) -> tuple[str, ...]:
+    """Return what is not enforced of this size at one of these controllers."""
+    found = []
+    for one in controllers:
+        found += [one.cpu_warning] if size.cpu is not None else []
+        found += [one.disk_warning] if size.disk_mb is not None else []
+    return tuple(dict.fromkeys(filter(None, found)))
 
 
 def _too_few_protections(users: int, controllers: Iterable[ControllerConfinement]) -> tuple[MissingProtection, ...]:

@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
-from torpor.domain.unconfined import port_warnings
+from torpor.domain.sizes import WorkspaceSize
+from torpor.domain.unconfined import port_warnings, size_warnings
 from torpor.store.controller_members import Member
 from torpor.store.service_store import ServiceStore
 from torpor.templates.catalogue import Catalogue
@@ -21,3 +22,7 @@ class ConfinementService:
         """What users should know before they choose a template, by the template's name."""
         warnings = port_warnings(one.confinement for one in await self.members())
         return {one.name: warnings for one in self._catalogue.templates.values() if one.takes_command}
+
+    async def size_warnings(self, size: WorkspaceSize) -> Sequence[str]:
+        """What is not enforced of this size."""
+        return size_warnings((one.confinement for one in await self.members()), size)

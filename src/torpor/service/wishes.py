@@ -8,7 +8,7 @@ import contextlib
 import hashlib
 import json
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 
 from torpor.accounts import Caller
@@ -22,6 +22,7 @@ from torpor.domain.idle import Ttls
 from torpor.domain.limits import RunningLimits, admit
 from torpor.domain.names import check_name
 from torpor.domain.records import Archive, Workspace, WorkspaceError
+from torpor.domain.sizes import NO_SIZE, WorkspaceSize, check_workspace_size
 from torpor.domain.states import Phase, Wish, WishOrigin
 from torpor.service.audit import AuditService, audit_entry
 from torpor.service.confinement import ConfinementService
@@ -92,12 +93,14 @@ class Wishes:
         require_space: Callable[[int], Awaitable[None]] = skip_disk_check,
         name_reserved_s: float = 0,
         environment_bytes: int | None = None,
+        most: WorkspaceSize | None = None,
         seal: Seal | None = None,
         catalogue: Catalogue | None = None,
     ) -> None:
         """`require_space`: returns when the disk of the homes has space for so many more bytes, else raises Refused `disk_low`.
         `name_reserved_s`: how long a name that is free again stays reserved for the user who had it.
         `environment_bytes`: how large the variables and secrets of a workspace can be together; None: no limit.
+        `most`: the largest size that a workspace can have; None: any.
         `seal`: encrypts the value of a secret; None: no secret can be set.
         `catalogue`: the templates of this installation; None: those that Torpor brings.
         """
@@ -116,6 +119,7 @@ class Wishes:
         self._require_space = require_space
         self._name_reserved_s = name_reserved_s
         self._environment_bytes = environment_bytes
+        self._most = most if most is not None else NO_SIZE
 
     async def create(
         self,
@@ -129,6 +133,7 @@ class Wishes:
         archive_ttl_s: int | None = None,
         before_sleep: tuple[str, ...] | None = None,
         environment: Mapping[str, str] | None = None,
+        size: WorkspaceSize = NO_SIZE,
         key: str | None = None,
     ) -> Workspace:
         """Create a workspace, or return the one that was created with the same `key`."""
@@ -138,6 +143,7 @@ class Wishes:
         check_before_sleep(before_sleep)
         variables = changed_environment({}, environment or {})
         check_size(variables, (), self._environment_bytes)
+        check_workspace_size(size, self._most)
         _check_ttl("standby_ttl", standby_ttl_s)
         _check_ttl("archive_ttl", archive_ttl_s)
         new = NewWorkspace(
@@ -151,6 +157,7 @@ class Wishes:
             archive_ttl_s=self._ttls.archive_s if archive_ttl_s is None else archive_ttl_s,
             before_sleep=before_sleep,
             environment=variables,
+            size=size,
         )
         if desired_state is Wish.RUNNING:
             await self._require_space(0)
@@ -159,6 +166,7 @@ class Wishes:
         arguments = (name, template_name, command, desired_state, standby_ttl_s, archive_ttl_s)
         later: list[object] = [before_sleep] if before_sleep is not None else []
         later += [sorted(variables.items())] if variables else []
+        later += [asdict(size)] if size != NO_SIZE else []
         asked = Creation(new.id, _digest(*arguments, *later))
         async with self._store.writing() as writing:
             made = await writing.creation(caller.user.id, key) if key is not None else None

@@ -25,9 +25,10 @@ async def members(database: Any) -> Sequence[Member]:
     return [_to_member(row) for row in await database.fetch(CONTROLLER_STORE["members"])]
 
 
-def from_confinement(confinement: ControllerConfinement) -> tuple[list[dict[str, str]], bool, str]:
-    """The columns `missing`, `is_accepted` and `port_warning`."""
-    return [asdict(one) for one in confinement.missing], confinement.is_accepted, confinement.port_warning
+def from_confinement(confinement: ControllerConfinement) -> tuple[list[dict[str, str]], bool, str, str, str]:
+    """The columns from `missing` to `disk_warning`."""
+    warnings = (confinement.port_warning, confinement.cpu_warning, confinement.disk_warning)
+    return [asdict(one) for one in confinement.missing], confinement.is_accepted, *warnings
 
 
 def _to_member(row: Mapping[str, Any]) -> Member:
@@ -38,5 +39,7 @@ def _to_member(row: Mapping[str, Any]) -> Member:
         started_at=row["started_at"],
         expires_at=row["expires_at"],
         is_leader=row["is_leader"],
-        confinement=ControllerConfinement(missing, row["is_accepted"], row["port_warning"]),
+        confinement=ControllerConfinement(
+            missing, row["is_accepted"], row["port_warning"], row["cpu_warning"], row["disk_warning"]
+        ),
     )

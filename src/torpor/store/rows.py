@@ -20,6 +20,7 @@ from torpor.domain.records import (
     WorkspaceCondition,
     WorkspaceError,
 )
+from torpor.domain.sizes import WorkspaceSize
 from torpor.domain.states import Operation, Phase, Stage, Wish, WishOrigin
 
 log = structlog.get_logger()
@@ -88,6 +89,7 @@ def to_workspace(row: Mapping[str, Any]) -> Workspace:
         sleeps_at=row["sleeps_at"],
         before_sleep=None if row["before_sleep"] is None else tuple(row["before_sleep"]),
         environment=row["environment"],
+        size=WorkspaceSize(row["cpu"], row["memory_mb"], row["disk_mb"]),
     )
 
 

@@ -20,6 +20,7 @@ from torpor.domain.limits import RunningCounts
 from torpor.domain.missing_homes_latch import Latch
 from torpor.domain.names import is_id
 from torpor.domain.records import Archive, ArchiveKey, Workspace
+from torpor.domain.sizes import NO_SIZE, WorkspaceSize
 from torpor.domain.states import Operation, Outcome, Phase, Wish, WishOrigin
 from torpor.domain.workspace_secrets import SealedSecret, SecretEntry
 from torpor.store.controller_members import Member, members
@@ -95,6 +96,7 @@ class NewWorkspace:
     archive_ttl_s: int
     before_sleep: tuple[str, ...] | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
+    size: WorkspaceSize = NO_SIZE
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,6 +351,9 @@ class ServiceTransaction:
                 new.archive_ttl_s,
                 None if new.before_sleep is None else list(new.before_sleep),
                 dict(new.environment),
+                new.size.cpu,
+                new.size.memory_mb,
+                new.size.disk_mb,
             )
         return to_workspace(row)
 

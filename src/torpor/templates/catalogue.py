@@ -9,6 +9,7 @@ from types import MappingProxyType
 from torpor.domain.before_sleep import chosen_before_sleep
 from torpor.domain.errors import Refused
 from torpor.domain.records import Workspace
+from torpor.domain.sizes import NO_SIZE, WorkspaceSize
 from torpor.ports import Program
 from torpor.templates.template_file import SUFFIX, Template, TemplateBroken, nearest, parse
 
@@ -99,6 +100,11 @@ class Catalogue:
         """Whether CPU use keeps a workspace with this template awake; also true if the template no longer exists."""
         found = self.templates.get(name)
         return found is None or found.cpu_keeps_awake
+
+    def size_of(self, workspace: Workspace) -> WorkspaceSize:
+        """The size that this workspace has unless it has its own."""
+        found = self.templates.get(workspace.template)
+        return found.size if found is not None else NO_SIZE
 
     def before_sleep_of(self, workspace: Workspace) -> tuple[str, ...]:
         """The command that runs before an automatic stop of this workspace; empty: none."""

@@ -14,6 +14,7 @@ from typing import Any
 from torpor.domain.before_sleep import before_sleep_fault
 from torpor.domain.environment import VARIABLE
 from torpor.domain.errors import Hopeless
+from torpor.domain.sizes import NO_SIZE, WorkspaceSize, cpu_fault, disk_fault, megabytes, memory_fault
 from torpor.ports import CPU_WEIGHT, PLACEHOLDERS
 
 SUFFIX = ".toml"
@@ -34,6 +35,7 @@ class Template:
     cpu_weight: int = CPU_WEIGHT
     before_sleep: tuple[str, ...] = ()
     """The command that runs before an automatic stop, without placeholders. Empty: none."""
+    size: WorkspaceSize = NO_SIZE
 
 
 class TemplateBroken(Hopeless):
@@ -70,6 +72,11 @@ def parse(file: str, text: str) -> Template:
         cpu_keeps_awake=written.get("cpu_keeps_awake", True),
         cpu_weight=written.get("cpu_weight", CPU_WEIGHT),
         before_sleep=tuple(written.get("before_sleep", ())),
+        size=WorkspaceSize(
+            cpu=float(written["cpu"]) if "cpu" in written else None,
+            memory_mb=megabytes(written["memory"]) if "memory" in written else None,
+            disk_mb=megabytes(written["disk"]) if "disk" in written else None,
+        ),
     )
 
 
@@ -167,6 +174,9 @@ FIELD_MEANS: Mapping[str, str] = {
     "cpu_weight": "1 to 10,000, by default 100: its share where the CPU is busy, compared with those of other workspaces",
     "before_sleep": "a program and its arguments that run before an automatic stop, unless the workspace has its own; without "
     "placeholders",
+    "cpu": "cores, such as `2` or `0.5`, of a workspace that is created without `--cpu`",
+    "memory": 'memory, such as `"4G"`, of a workspace that is created without `--memory`',
+    "disk": 'disk space, such as `"20G"`, as above; the runtime `process` does not enforce it',
 }
 
 # The allowed fields, and the function that returns what is wrong with a value (None if it is valid).
@@ -181,4 +191,7 @@ FIELDS: Mapping[str, Callable[[Any], str | None]] = {
     "cpu_keeps_awake": yes_or_no_fault,
     "cpu_weight": weight_fault,
     "before_sleep": before_sleep_fault,
+    "cpu": cpu_fault,
+    "memory": memory_fault,
+    "disk": disk_fault,
 }

@@ -40,6 +40,15 @@ def create(
         list[str] | None,
         typer.Option("--env", "-e", metavar="K=V", help="A variable of the environment; can be repeated.", show_default=False),
     ] = None,
+    cpu: Annotated[
+        float | None, typer.Option("--cpu", metavar="N", help="Cores, such as 2 or 0.5.", show_default=False)
+    ] = None,
+    memory: Annotated[
+        str | None, typer.Option("--memory", metavar="SIZE", help="Memory, such as 512M or 4G.", show_default=False)
+    ] = None,
+    disk: Annotated[
+        str | None, typer.Option("--disk", metavar="SIZE", help="Disk space, such as 20G.", show_default=False)
+    ] = None,
     wait: Wait = False,
     timeout: Timeout = None,
     as_json: Json = False,
@@ -58,11 +67,25 @@ def create(
         from torpor.cli.commands.env import pairs
 
         wanted["environment"] = pairs(variables)
+    size = {"cpu": cpu, "memory_mb": _megabytes("--memory", memory), "disk_mb": _megabytes("--disk", disk)}
+    if any(value is not None for value in size.values()):
+        wanted["size"] = {name: value for name, value in size.items() if value is not None}
     with api_here() as api:
         made = api.create(wanted)
         for warning in made.get("warnings", ()):
             say(f"torpor: warning: {warning}")
         _conclude(api, made, wait=wait, timeout_s=timeout, as_json=as_json)
+
+
+def _megabytes(option: str, said: str | None) -> int | None:
+    if said is None:
+        return None
+    from torpor.domain.sizes import megabytes
+
+    amount = megabytes(said)
+    if amount is None:
+        raise usage(f"{option} {said!r} is not an amount with its unit", "for example 512M or 4G")
+    return amount
 
 
 def start(name: Name, wait: Wait = False, timeout: Timeout = None, as_json: Json = False) -> None:

@@ -13,6 +13,7 @@ from torpor.cli.output.wording import (
     escaped_line,
     outage_words,
     size,
+    size_words,
     sleep_words,
     state_word,
     status_words,
@@ -92,6 +93,7 @@ def workspace(item: Record, now: datetime) -> Renderable:
         ("url", text(item["url"])),
         ("home", text(f"generation {item['generation']}, revision {item['revision']}")),
         ("disk use", text(_disk_use(item, now))),
+        *_size(item),
         ("archive", text(item["archive_key"])),
         ("sleeps after", text(f"{duration(item['standby_ttl'])} without use")),
         *_before_sleep(item),
@@ -327,6 +329,12 @@ def _conditions(conditions: Mapping[str, Record], now: datetime) -> Table:
 
 def _value(value: object) -> str:
     return "\n".join(str(one) for one in value) if isinstance(value, list) else str(value)
+
+
+def _size(item: Record) -> list[tuple[str, Text]]:
+    """The size of the workspace itself, if it has one."""
+    words = size_words(item.get("size") or {})
+    return [("size", text(words))] if words else []
 
 
 def _before_sleep(item: Record) -> list[tuple[str, Text]]:

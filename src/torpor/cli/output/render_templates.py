@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torpor.cli.output.shapes import Column, Group, Renderable, facts, table, text
+from torpor.cli.output.wording import size_words
 
 ORIGIN = {"shipped": "Torpor", "added": "administrator"}
 
@@ -44,6 +45,7 @@ def template(item: Mapping[str, Any]) -> Renderable:
             *variables,
             ("before an automatic stop", text(shlex.join(item.get("before_sleep", ())) or None)),
             ("CPU keeps it awake", text("yes" if item.get("cpu_keeps_awake", True) else "no")),
+            ("size", text(size_words(item.get("size") or {}) or None)),
             ("CPU weight", text(item.get("cpu_weight"))),
             *(("warning", text(warning, "yellow")) for warning in item.get("warnings", ())),
         ]

@@ -59,6 +59,13 @@ def size(count: int | None) -> str:
     return f"{count} B" if unit == 0 else f"{value:.1f} {_SIZES[unit]}"
 
 
+def size_words(own: Mapping[str, Any]) -> str:
+    """`2 cores, memory 4.0 GiB, disk 20.0 GiB`, of what is stated."""
+    words = [f"{own['cpu']:g} cores"] if own.get("cpu") else []
+    amounts = (("memory", own.get("memory_mb")), ("disk", own.get("disk_mb")))
+    return ", ".join([*words, *(f"{name} {size(amount << 20)}" for name, amount in amounts if amount)])
+
+
 def times(count: int) -> str:
     return "once" if count == 1 else f"{count} times"
 

@@ -23,6 +23,9 @@ WEIGHTS = {"cpu"}
 SHARES_PER_WEIGHT = 1024 / CPU_WEIGHT
 """For version 1, where the default is 1024 shares."""
 FEWEST_SHARES = 2
+PERIOD_US = 100_000
+FEWEST_QUOTA_US = 1_000
+"""The limits of the kernel."""
 MEMORY_FILES = {1: ("memory.usage_in_bytes", "total_inactive_file"), 2: ("memory.current", "inactive_file")}
 """By version: the file with the memory in use, and the field of memory.stat with the file pages that can be dropped."""
 
@@ -132,6 +135,7 @@ class Cgroups:
                 (cpu / "cpu.weight").write_text(str(cpu_weight))
             else:
                 (cpu / "cpu.shares").write_text(str(max(FEWEST_SHARES, round(cpu_weight * SHARES_PER_WEIGHT))))
+            self._limit_cores(cpu, limits)
         if limits is not None:
             memory = self.hierarchies.memory / self._parent / name
             processes = self.hierarchies.processes / self._parent / name
@@ -146,6 +150,17 @@ class Cgroups:
                 with contextlib.suppress(OSError):  # without it a workspace can use the same amount of swap
                     (memory / "memory.memsw.limit_in_bytes").write_text(str(limits.memory_bytes))
         return files
+
+    def _limit_cores(self, group: Path, limits: Limits | None) -> None:
+        """Without a limit nothing is written: a kernel may lack quotas (CONFIG_CFS_BANDWIDTH)."""
+        if limits is None or limits.cpu_cores is None:
+            return
+        quota_us = max(FEWEST_QUOTA_US, round(limits.cpu_cores * PERIOD_US))
+        if self.hierarchies.version == 2:
+            (group / "cpu.max").write_text(f"{quota_us} {PERIOD_US}")
+        else:
+            (group / "cpu.cfs_period_us").write_text(str(PERIOD_US))
+            (group / "cpu.cfs_quota_us").write_text(str(quota_us))
 
     def members(self, name: str) -> set[int]:
         found: set[int] = set()

@@ -291,6 +291,18 @@ def _cgroups(options: ProcessOptions) -> tuple[cgroups.Hierarchies | None, Abili
     return hierarchies, Ability(LIMITS, True, f"cgroup version {hierarchies.version} at {Path(hierarchies.memory)}")
 
 
+CPU_IS_A_WEIGHT = (
+    "The number of cores is stored and not enforced: this machine has no cgroup with the cpu controller, so workspaces share "
+    "the CPU by weight only."
+)
+DISK_IS_NOT_ENFORCED = "The disk size is stored and shown. The runtime `process` does not enforce it."
+
+
+def cores_are_enforced(abilities: Iterable[Ability]) -> bool:
+    """A quota needs the same controller as a weight."""
+    return any(one.what == CPU and one.confined for one in abilities)
+
+
 def weights_ability(hierarchies: cgroups.Hierarchies | None) -> Ability:
     """The ability to give CPU weights with these cgroups, before or after `prepare`."""
     remedy = "run Torpor as root, or with a delegated cgroup that has the cpu controller"

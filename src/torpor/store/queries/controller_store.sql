@@ -21,8 +21,8 @@ DELETE FROM controllers WHERE world = $1;
 
 -- name: join_controllers
 -- Start a new life with an epoch that was never used before.
-INSERT INTO controllers (node_id, world, expires_at, missing, is_accepted, port_warning)
-VALUES ($1, $2, clock_timestamp() + make_interval(secs => $3::double precision), $4, $5, $6)
+INSERT INTO controllers (node_id, world, expires_at, missing, is_accepted, port_warning, cpu_warning, disk_warning)
+VALUES ($1, $2, clock_timestamp() + make_interval(secs => $3::double precision), $4, $5, $6, $7, $8)
 RETURNING epoch;
 
 -- name: count_users
@@ -39,7 +39,8 @@ RETURNING epoch;
 -- The living controllers, and which one leads. Of two lives of one node the later one counts.
 SELECT DISTINCT ON (controllers.node_id) controllers.node_id, controllers.epoch, controllers.started_at, controllers.expires_at,
        controllers.epoch IS NOT DISTINCT FROM leader.controller AS is_leader,
-       controllers.missing, controllers.is_accepted, controllers.port_warning
+       controllers.missing, controllers.is_accepted, controllers.port_warning, controllers.cpu_warning,
+       controllers.disk_warning
 FROM controllers LEFT JOIN system_locks AS leader ON leader.lock_name = 'leader'
 WHERE controllers.expires_at > clock_timestamp()
 ORDER BY controllers.node_id, controllers.epoch DESC;

@@ -49,7 +49,7 @@ def container_words(container: Container) -> Words:
     ran, limits = container.program, container.limits
     program = [ran.template, ran.command, dict(ran.environment), ran.packages, ran.is_verbatim, ran.cpu_weight]
     program.append(dict(ran.own_environment))
-    return [home_words(container.home), container.revision, program, [limits.memory_bytes, limits.processes]]
+    return [home_words(container.home), container.revision, program, [limits.memory_bytes, limits.processes, limits.cpu_cores]]
 
 
 def container_of(words: Words) -> Container:
