@@ -8,7 +8,7 @@ import type { Me, OperationKind, Phase, Role, Wish, Workspace } from "./api-type
 export const ACCESS = ["NONE", "USE", "MANAGE", "OWN"] as const;
 export type Access = (typeof ACCESS)[number];
 
-export type Permission = "SEE" | "OPEN" | "RUN" | "HOLD" | "WISH" | "CHANGE" | "RECOVER" | "DELETE" | "SHARE";
+export type Permission = "SEE" | "OPEN" | "RUN" | "HOLD" | "WISH" | "CHANGE" | "SECRETS" | "RECOVER" | "DELETE" | "SHARE";
 
 export const NEEDS: Record<Permission, Access> = {
   SEE: "USE",
@@ -17,6 +17,7 @@ export const NEEDS: Record<Permission, Access> = {
   HOLD: "USE",
   WISH: "MANAGE",
   CHANGE: "MANAGE",
+  SECRETS: "MANAGE",
   RECOVER: "MANAGE",
   DELETE: "OWN",
   SHARE: "OWN",

@@ -116,6 +116,8 @@ export const AUDIT_LABEL: Record<string, string> = {
   "workspace.recover": "recovered",
   "workspace.share": "shared",
   "workspace.unshare": "stopped sharing",
+  "secret.set": "set a secret of",
+  "secret.remove": "removed a secret of",
   "workspace.hold": "kept awake",
   "workspace.unhold": "stopped keeping awake",
   "workspace.exec": "ran a command in",
