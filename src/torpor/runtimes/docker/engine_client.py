@@ -1,0 +1,213 @@
+"""Call the engine's API, and translate its errors.
+
+The only module that uses aiodocker. Every call raises `Unavailable` if the engine cannot be reached or has an internal error,
+and `EngineRefusal` if it refuses this call.
+"""
+
+import asyncio
+import contextlib
+import io
+import json
+import tarfile
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from typing import Any, TypeVar
+
+import aiodocker
+import aiohttp
+
+from torpor.domain.errors import TorporError, Unavailable
+from torpor.runtimes.docker.listing import ListedContainer, ListedVolume
+
+T = TypeVar("T")
+
+NOT_FOUND, CONFLICT, NOT_MODIFIED = 404, 409, 304
+NOT_CONNECTED = 900
+"""The status that aiodocker uses when there is no response."""
+REMOVAL_LOOK_S = 0.02
+TAR_HEADERS = {"Content-Type": "application/x-tar"}
+
+
+class EngineRefusal(TorporError):
+    """The engine refused one call; `status` is its HTTP status."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class DockerClient:
+    """One engine. `connect` before the first call, in the event loop that makes the calls; `close` at the end."""
+
+    def __init__(self, url: str, call_s: float) -> None:
+        self._url = url
+        self._call_s = call_s
+        self._docker: aiodocker.Docker | None = None
+
+    def connect(self) -> None:
+        if self._docker is None:
+            timeout = aiohttp.ClientTimeout(total=self._call_s)
+            self._docker = aiodocker.Docker(self._url, timeout=timeout)
+
+    async def close(self) -> None:
+        if self._docker is not None:
+            await self._docker.close()
+            self._docker = None
+
+    # ── listings ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def containers(self, labels: Iterable[str], names: Iterable[str] = ()) -> list[ListedContainer]:
+        """The containers with all these labels and, if names are given, with one of these in their names."""
+        found = await self._json("containers/json", params={"all": "1", "filters": _filters(labels, names)})
+        return [_container(facts) for facts in found]
+
+    async def volumes(self, labels: Iterable[str], names: Iterable[str] = ()) -> list[ListedVolume]:
+        found = await self._json("volumes", params={"filters": _filters(labels, names)})
+        if warnings := found.get("Warnings"):
+            raise Unavailable(f"the engine could not list all volumes: {'; '.join(warnings)}")
+        return [_volume(facts) for facts in found.get("Volumes") or ()]
+
+    # ── volumes ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def create_volume(self, name: str, labels: Mapping[str, str]) -> ListedVolume:
+        """The volume with this name. If it existed, it keeps its own labels."""
+        return _volume(await self._json("volumes/create", "POST", body={"Name": name, "Labels": dict(labels)}))
+
+    async def remove_volume(self, name: str) -> None:
+        """There is no volume with this name. CONFLICT if a container refers to it."""
+        with _unless(NOT_FOUND):
+            await self._none(f"volumes/{name}", "DELETE")
+
+    # ── containers ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def create_container(self, name: str, config: Mapping[str, object]) -> str:
+        """The id of a new container. CONFLICT if the name is taken, NOT_FOUND if the image is missing."""
+        created = await self._json("containers/create", "POST", params={"name": name}, body=config)
+        return str(created["Id"])
+
+    async def start_container(self, container: str) -> None:
+        with _unless(NOT_MODIFIED):
+            await self._none(f"containers/{container}/start", "POST")
+
+    async def kill_container(self, container: str, signal: str = "KILL") -> None:
+        """CONFLICT and NOT_FOUND mean that it does not run."""
+        with _unless(NOT_FOUND, CONFLICT):
+            await self._none(f"containers/{container}/kill", "POST", params={"signal": signal})
+
+    async def remove_container(self, container: str) -> None:
+        """There is no container with this id or name. Its processes are killed first."""
+        async with asyncio.timeout(self._call_s):
+            while True:
+                try:
+                    await self._none(f"containers/{container}", "DELETE", params={"force": "1", "v": "1"})
+                except EngineRefusal as refusal:
+                    if refusal.status == NOT_FOUND:
+                        return
+                    if refusal.status != CONFLICT:  # another call is removing it
+                        raise
+                    await asyncio.sleep(REMOVAL_LOOK_S)
+                else:
+                    return
+
+    async def inspect_container(self, container: str) -> Mapping[str, Any] | None:
+        try:
+            facts: Mapping[str, Any] = await self._json(f"containers/{container}/json")
+        except EngineRefusal as refusal:
+            if refusal.status != NOT_FOUND:
+                raise
+            return None
+        return facts
+
+    async def put_files(self, container: str, path: str, archive: bytes) -> None:
+        """Unpack a tar archive in a folder of a container that need not run, as root."""
+        await self._none(f"containers/{container}/archive", "PUT", params={"path": path}, data=archive, headers=TAR_HEADERS)
+
+    async def get_file(self, container: str, path: str) -> bytes | None:
+        """The content of one file; None if there is none."""
+        packed = b""
+        with _unless(NOT_FOUND):
+            packed = await self._bytes(f"containers/{container}/archive", params={"path": path})
+        if not packed:
+            return None
+        with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
+            member = archive.next()
+            file = archive.extractfile(member) if member is not None and member.isfile() else None
+            return file.read() if file is not None else None
+
+    async def import_image(self, name: str, tag: str, archive: bytes) -> None:
+        """An image with the files of this tar archive."""
+        params = {"fromSrc": "-", "repo": name, "tag": tag}
+        await self._bytes("images/create", "POST", params=params, data=archive, headers=TAR_HEADERS)
+
+    # ── requests ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _json(self, path: str, method: str = "GET", **given: Any) -> Any:
+        return json.loads(await self._bytes(path, method, **given))
+
+    async def _none(self, path: str, method: str, **given: Any) -> None:
+        await self._bytes(path, method, **given)
+
+    async def _bytes(
+        self,
+        path: str,
+        method: str = "GET",
+        *,
+        params: Mapping[str, str] | None = None,
+        body: Mapping[str, object] | None = None,
+        data: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> bytes:
+        if body is not None:
+            data, headers = json.dumps(body).encode(), {"Content-Type": "application/json"}
+        async with (
+            self._translated() as docker,
+            docker._query(path, method, params=params, data=data, headers=headers) as reply,
+        ):
+            read: bytes = await reply.read()
+            return read
+
+    @contextlib.asynccontextmanager
+    async def _translated(self) -> AsyncIterator[aiodocker.Docker]:
+        if self._docker is None:
+            raise Unavailable("the Docker runtime has not been started")
+        try:
+            yield self._docker
+        except aiodocker.DockerError as error:
+            if error.status == NOT_CONNECTED:
+                raise Unavailable(f"the engine at {self._url} cannot be reached: {error.message}") from error
+            if error.status >= 500 and not _is_about_the_call(error.message):
+                raise Unavailable(f"the engine at {self._url} failed: {error.message}") from error
+            raise EngineRefusal(error.status, error.message) from error
+        except (aiohttp.ClientError, OSError, asyncio.IncompleteReadError) as error:
+            why = str(error) or f"no response within {self._call_s:g} s"
+            raise Unavailable(f"the engine at {self._url} cannot be reached: {why}") from error
+
+
+def _is_about_the_call(message: str) -> bool:
+    """Docker responds with status 500 to some mistakes of one call, too."""
+    return any(words in message for words in ("no space left on device", "OCI runtime", "exec format error"))
+
+
+@contextlib.contextmanager
+def _unless(*statuses: int) -> Iterator[None]:
+    """Ignore a refusal with one of these statuses."""
+    try:
+        yield
+    except EngineRefusal as refusal:
+        if refusal.status not in statuses:
+            raise
+
+
+def _filters(labels: Iterable[str], names: Iterable[str]) -> str:
+    wanted = {"label": list(labels), **({"name": list(names)} if names else {})}
+    return json.dumps(wanted)
+
+
+def _container(facts: Mapping[str, Any]) -> ListedContainer:
+    networks = (facts.get("NetworkSettings") or {}).get("Networks") or {}
+    address = next((network["IPAddress"] for network in networks.values() if network.get("IPAddress")), "")
+    name = next(iter(facts.get("Names") or ()), "").removeprefix("/")
+    return ListedContainer(str(facts["Id"]), name, facts.get("Labels") or {}, str(facts.get("State", "")), address)
+
+
+def _volume(facts: Mapping[str, Any]) -> ListedVolume:
+    return ListedVolume(str(facts["Name"]), facts.get("Labels") or {}, str(facts.get("Mountpoint", "")))
