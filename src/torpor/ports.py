@@ -138,6 +138,8 @@ class Address:
     port: int | None = None
     preamble: bytes = b""
     """A client sends this first; there is no reply to it."""
+    key: bytes = field(default=b"", repr=False)
+    """Before that, both ends prove that they know this key (`torpor.inside.proof`); empty: no proof is needed."""
 
 
 class Shell(Protocol):

@@ -10,7 +10,7 @@ from torpor.api.refusals import STATUS_OF
 from torpor.api.route_access import RULES
 from torpor.domain.audit import AuditAction
 from torpor.ports import PLACEHOLDERS
-from torpor.runtimes.process.placeholders import Placeholders
+from torpor.runtimes.placeholders import Placeholders
 
 SOURCE = Path(torpor.__file__).parent
 # Said by `torpor up` and the front before there is an API, or by the command line itself.

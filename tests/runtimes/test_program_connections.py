@@ -14,11 +14,11 @@ from tests.contracts.test_runtime_contract import PYTHON
 from tests.runtimes.conftest import Machine, MakeMachine
 from torpor.domain.errors import Code, Failed, Refused
 from torpor.inside.agent import EXIT, TAKEN, frame, read_frame
-from torpor.ports import Home
-from torpor.runtimes.process import agent_client
+from torpor.ports import Address, Home
+from torpor.runtimes import agent_client
+from torpor.runtimes.placeholders import Placeholders
 from torpor.runtimes.process.host_programs import ToolFailed
 from torpor.runtimes.process.network import SUBNETS, pick_subnet, routed_networks, subnet, usable_nameservers
-from torpor.runtimes.process.placeholders import Placeholders
 from torpor.testing.defaults import process_options
 
 pytestmark = pytest.mark.anyio
@@ -47,7 +47,7 @@ async def test_an_invalid_reply_of_the_agent_is_an_internal_error(tmp_path: Path
 
     async with await asyncio.start_unix_server(answer, tmp_path / "control"):
         with pytest.raises(Failed) as failure:
-            await agent_client.execute(str(tmp_path / "control"), ["true"], b"", most_bytes=99)
+            await agent_client.execute(Address(unix_path=str(tmp_path / "control")), ["true"], b"", most_bytes=99)
     assert failure.value.code is Code.INTERNAL
 
 
@@ -62,7 +62,7 @@ async def test_an_invalid_reply_of_the_agent_ends_the_shell(tmp_path: Path) -> N
 
     async with await asyncio.start_unix_server(answer, tmp_path / "control"):
         while said:
-            shell = await agent_client.shell(str(tmp_path / "control"), columns=80, rows=24)
+            shell = await agent_client.shell(Address(unix_path=str(tmp_path / "control")), columns=80, rows=24)
             async with asyncio.timeout(10):
                 assert await shell.read() == b""
                 await shell.write(b"x" * (1 << 20))
@@ -70,7 +70,7 @@ async def test_an_invalid_reply_of_the_agent_ends_the_shell(tmp_path: Path) -> N
                     await shell.exit_code()
             await shell.close()
     with pytest.raises(Refused) as refusal:
-        await agent_client.shell(str(tmp_path / "nobody"), columns=80, rows=24)
+        await agent_client.shell(Address(unix_path=str(tmp_path / "nobody")), columns=80, rows=24)
     assert refusal.value.code == "not_running"
 
 

@@ -77,6 +77,23 @@ class DockerEngine:
         labels: dict[str, str] = json.loads(self.docker("volume", "inspect", volume, "--format", "{{json .Labels}}"))
         return labels
 
+    def remove_all(self, installation: str) -> None:
+        """All objects of an installation but its kit, which others use. The engine may still be creating one."""
+        label = f"label=torpor.installation={installation}"
+
+        def try_once() -> bool:
+            if containers := self._listed("ps", "--all", "--filter", label, "--format", "{{.ID}}"):
+                self._command("rm", "--force", *containers)
+            if volumes := self._listed("volume", "ls", "--filter", label, "--format", "{{.Name}}"):
+                self._command("volume", "rm", *volumes)
+            return not containers and not volumes
+
+        wait_until(try_once)
+
+    def _listed(self, *words: str) -> list[str]:
+        lines = self.docker(*words[:-1], words[-1] + ' {{.Label "torpor.kind"}}').splitlines()
+        return [line.split()[0] for line in lines if not line.endswith(" kit")]
+
     def network(self) -> AbstractContextManager[None]:
         """Connect to containers within this context."""
         assert self.process is not None

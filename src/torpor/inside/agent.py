@@ -38,7 +38,7 @@ import signal
 import socket
 import subprocess
 import termios
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -347,26 +347,39 @@ async def serve(listening: socket.socket, handle: Any, *arguments: Any) -> None:
 # ── control ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def control(connection: socket.socket, orders: AgentOptions, children: ChildProcesses) -> None:
-    reader, writer = await asyncio.open_unix_connection(sock=connection)
+Handle = Callable[[dict[str, Any], asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+async def control(connection: socket.socket, handle: Handle) -> None:
+    """Read the request of a connection and handle it."""
+    reader, writer = await asyncio.open_connection(sock=connection)
     try:
         kind, payload = await read_frame(reader)
-        request = json.loads(payload) if kind == REQUEST else {}
-        match request.get("do"):
-            case "probe":
-                does_answer = await answers(orders.socket or orders.port, float(request.get("within_s", 0)))
-                writer.write(frame(YES if does_answer else NO))
-            case "execute" | "shell":
-                await run_command(request, reader, writer, children)
-                await writer.drain()
-                await wait_for_hang_up(reader)
-            case _:
-                pass
+        await handle(json.loads(payload) if kind == REQUEST else {}, reader, writer)
         await writer.drain()
     except (OSError, asyncio.IncompleteReadError, ValueError):
         pass  # the caller disconnected, or sent an invalid request
     finally:
         writer.close()
+
+
+async def handle_request(
+    orders: AgentOptions,
+    children: ChildProcesses,
+    request: dict[str, Any],
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+) -> None:
+    match request.get("do"):
+        case "probe":
+            does_answer = await answers(orders.socket or orders.port, float(request.get("within_s", 0)))
+            writer.write(frame(YES if does_answer else NO))
+        case "execute" | "shell":
+            await run_command(request, reader, writer, children)
+            await writer.drain()
+            await wait_for_hang_up(reader)
+        case _:
+            pass
 
 
 async def wait_for_hang_up(reader: asyncio.StreamReader) -> None:
@@ -667,7 +680,7 @@ async def run(begun: StartedProgram) -> int:
     serving = [
         loop.create_task(serve(bridged, splice, bridge, orders.socket or orders.port)),
         loop.create_task(serve(ports, functools.partial(splice_to_any, own_network=orders.own_network), bridge)),
-        loop.create_task(serve(asked, control, orders, children)),
+        loop.create_task(serve(asked, control, functools.partial(handle_request, orders, children))),
     ]
     asked_or_over: list[asyncio.Future[Any]] = [program, leash.grace_s]
     await asyncio.wait(asked_or_over, return_when=asyncio.FIRST_COMPLETED)

@@ -23,9 +23,6 @@ COULD_NOT_START = 127
 class AgentOptions(NamedTuple):
     """The first line on standard input."""
 
-    bridge_fd: int
-    ports_fd: int
-    control_fd: int
     port: int
     socket: str
     """The Unix socket on which the program listens instead of the port; empty for the port."""
@@ -42,10 +39,17 @@ class AgentOptions(NamedTuple):
     """Resource limits by name (`RLIMIT_NPROC`), where there is no cgroup."""
     shown: tuple[str, ...] = ()
     """Directories that the user must reach although it may not enter a folder above them; see `closed_folders`."""
+    bridge_fd: int = -1
+    ports_fd: int = -1
+    control_fd: int = -1
+    """Inherited sockets; an agent that listens by itself (`engine_agent`) has none."""
 
     @classmethod
     def parse(cls, line: bytes) -> "AgentOptions":
-        given: dict[str, Any] = json.loads(line)
+        return cls.from_json(json.loads(line))
+
+    @classmethod
+    def from_json(cls, given: dict[str, Any]) -> "AgentOptions":
         return cls(**{**given, "command": tuple(given["command"]), "shown": tuple(given["shown"])})
 
     def line(self) -> bytes:
@@ -59,8 +63,8 @@ class StartedProgram(NamedTuple):
     """The limit of open files for all programs; the agent itself needs more."""
 
 
-def start_program(orders: AgentOptions) -> StartedProgram:
-    """Start the program as the workspace's user."""
+def start_program(orders: AgentOptions, output: int | None = None) -> StartedProgram:
+    """Start the program as the workspace's user. Its output goes to this descriptor, or to that of the agent."""
     if not orders.alone:
         adopt_orphans()
     leave_keyring()
@@ -69,7 +73,7 @@ def start_program(orders: AgentOptions) -> StartedProgram:
         show_closed_folders(orders.shown)
     give_up_root(orders)
     open_files = resource.getrlimit(resource.RLIMIT_NOFILE)
-    streams = (subprocess.DEVNULL, None)
+    streams = (subprocess.DEVNULL, output)
     try:
         program = start(orders.command, orders.home, orders.environment, streams, lambda: before_exec(open_files))
     except (OSError, ValueError) as error:

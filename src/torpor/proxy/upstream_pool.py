@@ -3,6 +3,7 @@
 import asyncio
 import socket
 
+from torpor.inside.proof import connect_with_proof
 from torpor.ports import Address
 from torpor.proxy.timeouts import ProxyTimeouts
 from torpor.proxy.upstream_connection import Upstream
@@ -81,7 +82,11 @@ class Pool:
             else:
                 assert address.host is not None
                 assert address.port is not None
-                await self._loop.create_connection(lambda: upstream, address.host, address.port)
+                if address.key:
+                    proved = await connect_with_proof(address.host, address.port, address.key)
+                    await self._loop.create_connection(lambda: upstream, sock=proved)
+                else:
+                    await self._loop.create_connection(lambda: upstream, address.host, address.port)
         return upstream
 
 

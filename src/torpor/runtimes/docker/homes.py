@@ -14,7 +14,7 @@ from torpor.domain.errors import Code, Failed, Unavailable
 from torpor.domain.records import Marker
 from torpor.ports import Home
 from torpor.runtimes.docker import object_names
-from torpor.runtimes.docker.engine_client import CONFLICT, NOT_FOUND, DockerClient, EngineRefusal
+from torpor.runtimes.docker.docker_client import CONFLICT, NOT_FOUND, DockerClient, EngineRefusal
 from torpor.runtimes.docker.home_record import HomeRecord, RecordState
 from torpor.runtimes.docker.listing import ABSENT, EngineListing, ListedHome, listing
 from torpor.runtimes.docker.object_names import BIRTH, IDENTITY, INSTALLATION, NONCE, SILENT, ObjectKind, home_labels, labels
@@ -23,7 +23,7 @@ FOLDER = "workspace"
 """The folder of the home in its volume. The volume is mounted at its parent, so this is the last part of the home's path."""
 OWN_FOLDER = ".torpor"
 """The folder of Torpor's own files in the volume. Only root can change them."""
-MARKER_FILE, LOG_FILE = "marker.json", "log"
+MARKER_FILE, BIRTH_FILE, LOG_FILE = "marker.json", "birth", "log"
 IN_HOLDER = "/volume"
 EMPTY_IMAGE, EMPTY_TAG = "torpor-empty", "1"
 """Imported by Torpor itself from no files."""
@@ -76,7 +76,7 @@ class EngineHomes:
         if not found.is_identity_held:
             name = object_names.identity_name(self._installation)
             wanted = labels(self._installation, ObjectKind.IDENTITY)
-            await self._create_holder(object_names.identity_holder_name(self._installation), wanted, {"/identity": name})
+            await self.create_holder(object_names.identity_holder_name(self._installation), wanted, {"/identity": name})
 
     async def list(self, only: frozenset[str] | None = None) -> EngineListing:
         """All objects, or those of these workspaces. Two calls to the engine; Unavailable if it is not the known engine."""
@@ -169,9 +169,10 @@ class EngineHomes:
         if number:
             sources["/record"] = object_names.record_name(home, number)
         wanted = home_labels(self._installation, ObjectKind.HOLDER, home, number=str(number))
-        await self._create_holder(object_names.holder_name(home, number), wanted, sources)
+        await self.create_holder(object_names.holder_name(home, number), wanted, sources)
 
-    async def _create_holder(self, name: str, wanted: Mapping[str, str], sources: Mapping[str, str]) -> None:
+    async def create_holder(self, name: str, wanted: Mapping[str, str], sources: Mapping[str, str]) -> str:
+        """A container that is never started and refers to these volumes, by the paths where they are mounted."""
         config = {
             "Image": f"{EMPTY_IMAGE}:{EMPTY_TAG}",
             "Cmd": ["never started"],
@@ -182,10 +183,11 @@ class EngineHomes:
             },
         }
         try:
-            await self.create_from_empty_image(name, config)
+            return await self.create_from_empty_image(name, config)
         except EngineRefusal as refusal:
-            if refusal.status != CONFLICT:  # it exists
-                raise Failed(Code.VOLUME_CREATE_FAILED, f"the engine refused a container: {refusal.message}") from refusal
+            if refusal.status == CONFLICT:  # it exists
+                return name
+            raise Failed(Code.VOLUME_CREATE_FAILED, f"the engine refused a container: {refusal.message}") from refusal
 
     async def _remove_silent(self, home: Home, number: int) -> None:
         """Remove volumes that the engine created because a holder referred to volumes that had just been removed."""
@@ -206,13 +208,24 @@ class EngineHomes:
 
     # ── files ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def put_folders(self, home: Home) -> None:
+    async def put_folders(self, listed: ListedHome) -> None:
         """The folders of a new home. Repeating it changes nothing."""
-        await self._put(home, [PackedFile(FOLDER, None, 0o700, self._user), PackedFile(OWN_FOLDER, None, 0o755, 0)])
+        birth = PackedFile(f"{OWN_FOLDER}/{BIRTH_FILE}", listed.birth.encode(), 0o644, 0)
+        folders = [PackedFile(FOLDER, None, 0o700, self._user), PackedFile(OWN_FOLDER, None, 0o755, 0)]
+        await self._put(listed.home, [*folders, birth])
+
+    async def put_log(self, home: Home, lines: bytes) -> None:
+        """Keep the last lines of a container that is removed."""
+        files = [PackedFile(OWN_FOLDER, None, 0o755, 0), PackedFile(f"{OWN_FOLDER}/{LOG_FILE}", lines, 0o644, 0)]
+        await self._put(home, files)
+
+    async def log(self, listed: ListedHome) -> bytes:
+        """The lines that were kept."""
+        path = f"{IN_HOLDER}/{OWN_FOLDER}/{LOG_FILE}"
+        return await self._engine.get_file(listed.holder, path) or b"" if listed.holder is not None else b""
 
     async def put_marker(self, listed: ListedHome, marker: Marker) -> None:
-        facts = {"workspace_id": marker.workspace_id, "generation": marker.generation, "manifest_root": marker.manifest_root}
-        content = json.dumps({**facts, "birth": listed.birth}).encode()
+        content = json.dumps(marker_facts(marker, listed.birth)).encode()
         files = [PackedFile(OWN_FOLDER, None, 0o755, 0), PackedFile(f"{OWN_FOLDER}/{MARKER_FILE}", content, 0o644, 0)]
         await self._put(listed.home, files)
 
@@ -239,13 +252,20 @@ class EngineHomes:
         if found.birth == ABSENT and found.current is None and not found.holders:
             return
         listed = await self.change(home, decide)
-        for container in (*listed.holders.values(), *(job.id for job in listed.jobs)):
+        users = [user.id for user in (*listed.jobs, listed.container) if user is not None]
+        for container in (*users, *listed.holders.values()):
             await self._engine.remove_container(container)
         try:
             await self._engine.remove_volume(object_names.home_name(home))
         except EngineRefusal as refusal:
             raise Failed(Code.INTERNAL, f"the engine does not remove the volume: {refusal.message}") from refusal
         await self._forget(home, listed.numbers)
+
+
+def marker_facts(marker: Marker, birth: str) -> dict[str, object]:
+    """The content of the marker file."""
+    facts = {"workspace_id": marker.workspace_id, "generation": marker.generation, "manifest_root": marker.manifest_root}
+    return {**facts, "birth": birth}
 
 
 def volume_mount(source: str, target: str, installation: str, *, read_only: bool = False) -> dict[str, object]:

@@ -40,6 +40,10 @@ class ListedContainer:
         return self.state in ("running", "paused", "restarting", "removing")
 
     @property
+    def has_ended(self) -> bool:
+        return self.state in ("exited", "dead")
+
+    @property
     def workspace_id(self) -> str:
         return self.labels.get(WORKSPACE, "")
 
@@ -56,7 +60,7 @@ class ListedContainer:
 
 @dataclass(frozen=True, slots=True)
 class ListedHome:
-    """All objects of one home, except the workspace's container."""
+    """All objects of one home."""
 
     home: Home
     birth: str = ABSENT
@@ -67,6 +71,8 @@ class ListedHome:
     holders: Mapping[int, str] = field(default_factory=dict)
     """The ids of the containers that hold the home and one of its records, by the record's number."""
     jobs: tuple[ListedContainer, ...] = ()
+    container: ListedContainer | None = None
+    """The workspace's container, if it was started on this home."""
 
     @property
     def current(self) -> AnyRecord | None:
@@ -230,6 +236,7 @@ def listing(containers: Iterable[ListedContainer], volumes: Iterable[ListedVolum
             tuple(sorted(records.get(home, ()), key=lambda record: record.number)),
             holders.get(home, {}),
             tuple(jobs.get(home, ())),
+            one if (one := running.get(home.workspace_id)) is not None and one.home == home else None,
         )
         for home in births.keys() | records.keys() | holders.keys() | jobs.keys()
     }

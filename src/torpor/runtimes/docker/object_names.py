@@ -21,6 +21,8 @@ NONCE = "torpor.nonce"
 EPOCH = "torpor.epoch"
 NUMBER = "torpor.number"
 TEMPLATE = "torpor.template"
+ORDER = "torpor.order"
+"""Of a job: tells jobs with other orders apart."""
 SILENT = "torpor.created-by-mount"
 """Of a volume that the engine created by itself, because a container referred to one that was missing. Never a home."""
 
@@ -72,6 +74,11 @@ def container_name(workspace_id: str) -> str:
     if not names.is_id(workspace_id):
         raise ValueError(f"{workspace_id!r} cannot be part of a container's name")
     return f"ws-{workspace_id}"
+
+
+def job_name(home: Home, op_id: str) -> str:
+    """It contains the workspace, by which objects are listed."""
+    return f"job-{home_name(home)}-{op_id}"
 
 
 def identity_name(installation: str) -> str:

@@ -19,6 +19,12 @@ class DockerOptions:
     """Between the request to end and SIGKILL: long enough for an editor to save."""
     user: int
     """The user and group of homes, and of all processes of workspaces and jobs."""
+    network: str = "torpor"
+    """The bridge of all workspaces; created if it is missing."""
+    job_image: str = ""
+    """The image of jobs; empty: one without files, since the kit needs none."""
+    job_paths: tuple[str, ...] = ()
+    """Folders of the engine's machine that jobs see at the same paths: an archive store that is a folder."""
     call_s: float = 60.0
     """The timeout of one call to the engine. Calls that stream have none."""
     probe_s: float = 1.0

@@ -59,6 +59,16 @@ def ready(listed: ListedHome) -> HomeRecord:
     return record
 
 
+def permit_job(listed: ListedHome, *, writes: bool) -> None:
+    """A job that writes needs a half-made home, one that reads a complete home; otherwise VOLUME_NOT_READY."""
+    seen = listed.seen()
+    is_half_made = listed.record is not None and listed.record.state is RecordState.HALF_MADE and listed.birth != ABSENT
+    if is_half_made if writes else seen is not None and seen.marker is not None:
+        return
+    why = "there is no volume" if seen is None else seen.fault or "it is already complete"
+    raise Failed(Code.VOLUME_NOT_READY, f"no job runs at the volume of generation {listed.home.generation}: {why}")
+
+
 def admitted(listed: ListedHome, epoch: int, nonce: str) -> HomeRecord | None:
     """Callers with an older epoch are refused."""
     record = listed.record

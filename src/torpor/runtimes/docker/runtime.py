@@ -1,25 +1,29 @@
-"""Run workspaces as containers of a Docker engine: the verbs about volumes of `torpor.ports.Runtime`.
-
-Containers, commands and jobs are not built yet.
-"""
+"""Run workspaces as containers of a Docker engine: the implementation of `torpor.ports.Runtime`."""
 
 import asyncio
 import contextlib
 import secrets
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from weakref import WeakValueDictionary
 
+from torpor.domain.busy import Work
 from torpor.domain.disk import Disk
-from torpor.domain.errors import Failed, Unavailable
-from torpor.domain.records import Marker, Observation, ObservedVolume, Survey
+from torpor.domain.errors import Code, Failed, Refused, Unavailable
+from torpor.domain.records import Marker, Observation, ObservedContainer, ObservedVolume, Survey
+from torpor.domain.usage import Usage
 from torpor.loops import stop
-from torpor.ports import Fence, Home
+from torpor.ports import Address, Container, ExecResult, Fence, Home, HomeJob, Progress, RunningCommand, Shell, TerminalSize
+from torpor.runtimes import agent_client
 from torpor.runtimes.docker import record_changes
-from torpor.runtimes.docker.engine_client import DockerClient
+from torpor.runtimes.docker.containers import EngineContainers, RunningContainer
+from torpor.runtimes.docker.docker_client import DockerClient
 from torpor.runtimes.docker.home_record import HomeRecord, RecordState
 from torpor.runtimes.docker.homes import EngineHomes
-from torpor.runtimes.docker.listing import EngineListing, ListedHome
+from torpor.runtimes.docker.jobs import EngineJobs
+from torpor.runtimes.docker.kit_volume import EngineKit, KitVolume
+from torpor.runtimes.docker.listing import ABSENT, EngineListing, ListedContainer, ListedHome
 from torpor.runtimes.docker.options import DockerOptions
+from torpor.runtimes.timeouts import finish_despite_cancel
 
 MOST_HELD_AT_ONCE = 4
 """How many lost holders are created at the same time."""
@@ -30,10 +34,14 @@ class DockerRuntime:
 
     name = "docker"
 
-    def __init__(self, options: DockerOptions) -> None:
+    def __init__(self, options: DockerOptions, *, kit: EngineKit, installation_key: bytes) -> None:
         self._options = options
         self._engine = DockerClient(options.engine, options.call_s)
         self._homes = EngineHomes(self._engine, options.installation, options.user)
+        self._kit = KitVolume(self._engine, self._homes, options.installation, kit)
+        self._containers = EngineContainers(self._engine, options, installation_key, kit, self._kit)
+        self._jobs = EngineJobs(self._engine, self._homes, options, installation_key, kit, self._kit)
+        self._running: dict[str, RunningContainer] = {}
         self._epochs: dict[str, int] = {}
         # A lock exists only while a call holds it or waits for it.
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -61,7 +69,35 @@ class DockerRuntime:
         for home, listed in found.homes.items():
             if (seen := listed.seen()) is not None:
                 volumes.setdefault(home.workspace_id, set()).add(seen)
-        return Survey({workspace_id: Observation(frozenset(seen)) for workspace_id, seen in volumes.items()})
+        observed = await asyncio.gather(*(self._observe_container(one, found) for one in found.containers.values()))
+        containers = dict(zip(found.containers, observed, strict=True))
+        self._remember(found, only)
+        return Survey(
+            {
+                workspace_id: Observation(frozenset(volumes.get(workspace_id, ())), containers.get(workspace_id))
+                for workspace_id in volumes.keys() | containers.keys()
+            }
+        )
+
+    async def _observe_container(self, listed: ListedContainer, found: EngineListing) -> ObservedContainer:
+        assert listed.home is not None
+        record = found.of(listed.home).record
+        revision = (record.revision if record is not None else None) or 0
+        running = self._containers.running(listed)
+        ended = await self._containers.end_of(listed) if listed.has_ended else None
+        ready = running is not None and await self._containers.is_ready(running)
+        return ObservedContainer(listed.home.generation, revision, ready, ended)
+
+    def _remember(self, found: EngineListing, only: frozenset[str] | None) -> None:
+        """Note which containers run, for verbs that do not ask the engine."""
+        for workspace_id in [one for one in self._running if only is None or one in only]:
+            if workspace_id not in found.containers:
+                del self._running[workspace_id]
+        for workspace_id, listed in found.containers.items():
+            if (running := self._containers.running(listed)) is not None:
+                self._running[workspace_id] = running
+            else:
+                self._running.pop(workspace_id, None)
 
     def _hold_again(self, found: EngineListing) -> None:
         """Create lost holders again, a few at a time: without them a prune removes the homes."""
@@ -101,7 +137,7 @@ class DockerRuntime:
         async with self._exclusive(home.workspace_id, fence):
             listed = await self._homes.change(home, decide)
             if listed.record is not None and listed.record.state is RecordState.HALF_MADE:
-                await self._homes.put_folders(home)
+                await self._homes.put_folders(listed)
 
     async def admit(self, workspace_id: str, fence: Fence) -> None:
         async with self._exclusive(workspace_id, fence):
@@ -141,6 +177,132 @@ class DockerRuntime:
         async with self._exclusive(home.workspace_id, fence) as found:
             if found.of(home).is_half_made:
                 await self._homes.remove(home, decide)
+
+    async def run_at_home(self, home: Home, job: HomeJob, fence: Fence, progress: Progress) -> Mapping[str, object]:
+        async with self._exclusive(home.workspace_id, fence) as found:
+            listed = found.of(home)
+            record_changes.permit_job(listed, writes=job.writes)
+            await self._engine.ensure_network(self._options.network, {})
+            begun = await finish_despite_cancel(self._jobs.begin(listed, job, fence))
+        return await self._jobs.finish(begun, progress)
+
+    async def home_bytes(self, home: Home) -> int | None:
+        listed = (await self._homes.list(frozenset({home.workspace_id}))).of(home)
+        if listed.birth == ABSENT:
+            return None
+        await self._engine.ensure_network(self._options.network, {})
+        try:
+            begun = await finish_despite_cancel(self._jobs.begin_measuring(listed))
+            return int(str((await self._jobs.finish(begun, lambda _done, _total: None))["bytes"]))
+        except Failed as failure:
+            raise Unavailable(f"the home of workspace {home.workspace_id} cannot be measured: {failure.message}") from failure
+
+    # ── containers ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def ensure_running(self, container: Container, fence: Fence, progress: Progress) -> None:
+        home, nonce = container.home, _word()
+        if container.program.packages:
+            message = f"the template {container.program.template!r} installs packages, which the Docker runtime cannot do"
+            raise Failed(Code.PROGRAM_INSTALL_FAILED, f"{message}; use a template with an image that contains them")
+
+        def decide(listed: ListedHome, found: EngineListing) -> HomeRecord | None:
+            self._admit(found, home.workspace_id, fence)
+            return record_changes.opened(listed, container.revision, fence.epoch, nonce)
+
+        async with self._exclusive(home.workspace_id, fence) as found:
+            record_changes.ready(found.of(home))  # refuses before anything is created
+            await self._containers.image_environment()
+            await self._kit.ensure()
+            await self._engine.ensure_network(self._options.network, {})
+            opened = await self._homes.change(home, decide)
+            current = (await self._homes.list(frozenset({home.workspace_id}))).containers.get(home.workspace_id)
+            if current is not None:
+                if current.home == home and (running := self._containers.running(current)) is not None:
+                    self._running[home.workspace_id] = running
+                    if await self._containers.has_orders(running):
+                        return
+                await self._stop(current)
+            await self._jobs.end_all(found.homes_of(home.workspace_id))
+            running = await self._containers.create(container, fence.epoch)
+            try:
+                await self._check(running, opened, fence)
+                assert opened.record is not None
+                await self._containers.order(running, container, opened.record)
+            except Failed:
+                await finish_despite_cancel(self._containers.remove(running.id))
+                raise
+            self._running[home.workspace_id] = running
+
+    async def _check(self, running: RunningContainer, opened: ListedHome, fence: Fence) -> None:
+        """Before the orders: this container and this record are still the current ones."""
+        found = await self._homes.list(frozenset({running.workspace_id}))
+        self._admit(found, running.workspace_id, fence)
+        now, current = found.of(opened.home), found.containers.get(running.workspace_id)
+        if current is None or current.id != running.id or now.record != opened.record or now.birth != opened.birth:
+            raise Failed(Code.CONTAINER_START_FAILED, "the home was changed by another controller during the start")
+
+    async def ensure_no_container(self, workspace_id: str, fence: Fence) -> None:
+        async with self._exclusive(workspace_id, fence) as found:
+            if (current := found.containers.get(workspace_id)) is not None:
+                await self._stop(current)
+
+    async def _stop(self, current: ListedContainer) -> None:
+        """Stop and remove it, and keep the end of its log."""
+        self._running.pop(current.workspace_id, None)
+        said = await self._containers.stop(current)
+        if current.home is not None and current.state != "created":
+            with contextlib.suppress(Failed):  # the home is being removed, or its disk is full
+                await self._homes.put_log(current.home, said)
+        await self._containers.remove(current.id)
+
+    def address(self, workspace_id: str, port: int | None = None) -> Address | None:
+        running = self._running.get(workspace_id)
+        return running.address("program" if port is None else str(port)) if running is not None else None
+
+    async def execute(self, workspace_id: str, command: Sequence[str], stdin: bytes) -> ExecResult:
+        most = self._options.execute_output_bytes
+        return await agent_client.execute(self._control(workspace_id), command, stdin, most_bytes=most)
+
+    async def start_command(
+        self, workspace_id: str, command: Sequence[str], *, terminal: TerminalSize | None = None
+    ) -> RunningCommand:
+        return await agent_client.start_command(self._control(workspace_id), command, terminal=terminal)
+
+    async def shell(self, workspace_id: str, *, columns: int, rows: int) -> Shell:
+        return await agent_client.shell(self._control(workspace_id), columns=columns, rows=rows)
+
+    def _control(self, workspace_id: str) -> Address:
+        if (running := self._running.get(workspace_id)) is None:
+            raise Refused("not_running", f"workspace {workspace_id} has no running container")
+        return running.control
+
+    async def logs(self, workspace_id: str, *, tail: int) -> AsyncIterator[bytes]:
+        found = await self._homes.list(frozenset({workspace_id}))
+        if (current := found.containers.get(workspace_id)) is not None:
+            said = await self._containers.log(current, tail)
+        else:
+            homes = sorted(found.homes_of(workspace_id), key=lambda listed: listed.home.generation)
+            said = await self._homes.log(homes[-1]) if homes else b""
+        for line in said.splitlines(keepends=True)[-tail:] if tail > 0 else ():
+            yield line
+
+    async def append_log(self, workspace_id: str, lines: bytes) -> None:
+        if (running := self._running.get(workspace_id)) is not None:
+            await self._containers.append_log(running, lines)
+
+    async def work(self) -> Mapping[str, Work]:
+        return {workspace_id: work for workspace_id, (work, _) in (await self._measured()).items()}
+
+    async def usage(self) -> Mapping[str, Usage]:
+        return {workspace_id: usage for workspace_id, (_, usage) in (await self._measured()).items()}
+
+    async def _measured(self) -> dict[str, tuple[Work, Usage]]:
+        running = dict(self._running)
+        found = await asyncio.gather(*map(self._containers.measure, running.values()))
+        return {workspace_id: measured for workspace_id, measured in zip(running, found, strict=True) if measured is not None}
+
+    async def stop_all(self) -> None:
+        """Torpor ends; the containers keep running."""
 
     # ── locks and fences ──────────────────────────────────────────────────────────────────────────────────────────────
 

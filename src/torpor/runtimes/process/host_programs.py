@@ -4,7 +4,7 @@ import asyncio
 import subprocess
 from collections.abc import Sequence
 
-from torpor.runtimes.process.timeouts import finish_despite_cancel
+from torpor.runtimes.timeouts import finish_despite_cancel
 from torpor.system_packages import find
 
 __all__ = ["TRIAL_S", "ToolFailed", "call", "find"]

@@ -2,25 +2,23 @@
 
 import asyncio
 import contextlib
-import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import structlog
 
 from torpor.domain.errors import Code, Failed
 from torpor.ports import HomeJob, Progress
+from torpor.runtimes.job_answer import JobAnswer
 from torpor.runtimes.process import cpu_weight, processes
 from torpor.runtimes.process.cgroups import Cgroups
 from torpor.runtimes.process.launch import SpawnedProcess, join_cgroups_argv, parent_death_argv
-from torpor.runtimes.process.timeouts import finish_despite_cancel
+from torpor.runtimes.timeouts import finish_despite_cancel
 
 log = structlog.get_logger()
 
 LONGEST_LINE = 16 << 20
-STDERR_TAIL = 2000
 OUTPUT_END_S = 1.0
 
 TERM_S = 2.0
@@ -67,9 +65,10 @@ class Job:
         except OSError as error:
             raise Failed(Code.INTERNAL, f"cannot start {job.argv[0]}: {error}") from error
         self._identity = processes.record(self._records, self._name, spawned.pid)
+        answer = JobAnswer(progress)
         streams = asyncio.gather(
-            _read_answer(await spawned.output(limit=LONGEST_LINE), progress),
-            _read_errors(await spawned.errors()),
+            _read_lines(await spawned.output(limit=LONGEST_LINE), answer),
+            _read_errors(await spawned.errors(), answer),
             _feed(await spawned.input(), job.stdin),
             cpu_weight.make_nice(spawned, weight),
         )
@@ -77,11 +76,11 @@ class Job:
             code = await spawned.wait()
             await asyncio.wait([streams], timeout=OUTPUT_END_S)
             await self._end_tree()  # a remaining child process may keep the pipes open
-            answer, errors, *_ = await streams
+            await streams
         finally:
             streams.cancel()
             await asyncio.gather(streams, return_exceptions=True)
-        return _outcome(answer, code, errors)
+        return answer.outcome(code)
 
     async def end(self) -> None:
         """Send SIGTERM, wait, then kill the whole tree. Returns when no process is left."""
@@ -114,31 +113,20 @@ class Job:
             log.warning("job_not_gone", job=self._name)
 
 
-async def _read_answer(output: asyncio.StreamReader, progress: Progress) -> dict[str, Any]:
-    """Return the last answer on standard output; report progress at once."""
-    answer: dict[str, Any] = {}
+async def _read_lines(output: asyncio.StreamReader, answer: JobAnswer) -> None:
     while True:
         try:
             line = await output.readline()
-            if not line:
-                return answer
-            said = json.loads(line)
         except ValueError:
-            continue  # output of a library, or a line that is too long
-        match said:
-            case {"progress": [int(done), int() | None as total]}:
-                progress(done, total)
-            case {"result": dict()} | {"error": dict()}:
-                answer = said
-            case _:
-                pass
+            continue  # a line that is too long
+        if not line:
+            return
+        answer.take_line(line)
 
 
-async def _read_errors(errors: asyncio.StreamReader) -> str:
-    kept = b""
+async def _read_errors(errors: asyncio.StreamReader, answer: JobAnswer) -> None:
     while data := await errors.read(1 << 16):
-        kept = (kept + data)[-STDERR_TAIL:]
-    return kept.decode(errors="replace").strip()
+        answer.take_errors(data)
 
 
 async def _feed(writer: asyncio.StreamWriter, data: bytes) -> None:
@@ -149,21 +137,3 @@ async def _feed(writer: asyncio.StreamWriter, data: bytes) -> None:
         pass  # the job ended before it read all input; its exit code says why
     finally:
         writer.close()
-
-
-def _outcome(answer: Mapping[str, Any], exit_code: int, errors: str) -> Mapping[str, object]:
-    match answer:
-        case {"error": dict(error)}:
-            code = str(error.get("code"))
-            context = {str(name): value for name, value in (error.get("context") or {}).items()}
-            for taken in ("code", "message", "self"):
-                context.pop(taken, None)
-            context["exit_code"] = exit_code
-            if code not in set(Code):
-                context["said"] = code
-            raise Failed(Code(code) if code in set(Code) else Code.INTERNAL, str(error.get("message")), **context)
-        case {"result": dict(result)} if exit_code == 0:
-            return result
-        case _:
-            message = f"the job ended with exit code {exit_code} and without a result: {errors}"
-            raise Failed(Code.INTERNAL, message, exit_code=exit_code, stderr=errors)

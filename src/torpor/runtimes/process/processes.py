@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from torpor.inside.process_activity import stat_fields
+
 MARK = "WORKSPACE_MARK"
 """In the environment of unconfined processes: without cgroups and namespaces it is the only way to find them."""
 
@@ -26,11 +28,6 @@ class ProcessIdentity:
 
 def boot() -> str:
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-
-
-def stat_fields(pid: int) -> list[str]:
-    """The fields from the state on; the name before it may contain any characters."""
-    return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
 
 
 def identify(pid: int) -> ProcessIdentity | None:

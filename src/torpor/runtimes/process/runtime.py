@@ -23,7 +23,8 @@ from torpor.domain.usage import Usage
 from torpor.file_lock import PidLock
 from torpor.loops import start_tasks, stop
 from torpor.ports import Address, Container, ExecResult, Fence, Home, HomeJob, Progress, RunningCommand, Shell, TerminalSize
-from torpor.runtimes.process import agent_client, cgroups, home_size, logs, package_indexes, processes
+from torpor.runtimes import agent_client
+from torpor.runtimes.process import cgroups, home_size, logs, package_indexes, processes
 from torpor.runtimes.process.cgroups import Cgroups
 from torpor.runtimes.process.confinement import Ability, Confinement, NetworkMode, examine, weights_ability, without_cgroups
 from torpor.runtimes.process.directory_tree import remove_tree
@@ -35,9 +36,9 @@ from torpor.runtimes.process.options import ProcessOptions
 from torpor.runtimes.process.paths import make_run_directory, runtime_paths, short
 from torpor.runtimes.process.programs import Programs
 from torpor.runtimes.process.supervisor import ContainerSetup, Supervisor
-from torpor.runtimes.process.timeouts import finish_despite_cancel
 from torpor.runtimes.process.volume_files import UnreadableFile
 from torpor.runtimes.process.volumes import Volumes
+from torpor.runtimes.timeouts import finish_despite_cancel
 
 log = structlog.get_logger()
 

@@ -13,13 +13,16 @@ from typing import IO, NamedTuple
 
 import structlog
 
-from torpor.domain.busy import Work
+from torpor.domain.busy import Foreground, Work
 from torpor.domain.errors import Code, Failed, Unavailable
 from torpor.domain.records import ProgramExit
 from torpor.domain.usage import Usage
+from torpor.inside.process_activity import cpu_and_foregrounds, resident_bytes
 from torpor.inside.program import AgentOptions
 from torpor.ports import Address, Container
-from torpor.runtimes.process import agent_client, cpu_weight, pasta, pipes, processes, sandbox, user_access
+from torpor.runtimes import agent_client
+from torpor.runtimes.placeholders import Placeholders, uses_placeholder
+from torpor.runtimes.process import cpu_weight, pasta, pipes, processes, sandbox, user_access
 from torpor.runtimes.process.cgroups import Cgroups
 from torpor.runtimes.process.confinement import Confinement, NetworkMode
 from torpor.runtimes.process.directory_tree import remove_tree
@@ -29,9 +32,7 @@ from torpor.runtimes.process.logs import ContainerLog
 from torpor.runtimes.process.network import VethNetwork
 from torpor.runtimes.process.options import ProcessOptions
 from torpor.runtimes.process.paths import RuntimePaths, make_run_directory, short
-from torpor.runtimes.process.placeholders import Placeholders, uses_placeholder
-from torpor.runtimes.process.process_activity import cpu_and_foregrounds, resident_bytes
-from torpor.runtimes.process.timeouts import finish_despite_cancel
+from torpor.runtimes.timeouts import finish_despite_cancel
 
 log = structlog.get_logger()
 
@@ -100,7 +101,7 @@ class Supervisor:
         self.bridge = str(self._directory / "bridge")
         self.address = Address(unix_path=self.bridge)
         self.ports = str(self._directory / "ports")
-        self.control = str(self._directory / "control")
+        self.control = Address(unix_path=str(self._directory / "control"))
 
     @property
     def is_running(self) -> bool:
@@ -126,7 +127,7 @@ class Supervisor:
         with contextlib.ExitStack() as opened:
             bridge = opened.enter_context(listening(self.bridge))
             ports = opened.enter_context(listening(self.ports))
-            control = opened.enter_context(listening(self.control))
+            control = opened.enter_context(listening(str(self._directory / "control")))
             info, info_end = (opened.enter_context(os.fdopen(end, "rb", 0)) for end in os.pipe())
             sockets = AgentSockets(bridge.fileno(), ports.fileno(), control.fileno())
             spawned = self._spawned = SpawnedProcess(
@@ -297,7 +298,7 @@ class Supervisor:
         cpu_s, foregrounds = cpu_and_foregrounds(self._pids())
         counted_s = cgroups.cpu_s(self._name) if cgroups is not None else None
         used_s = cpu_s if counted_s is None else counted_s
-        return Work(self.container.program.template, used_s, foregrounds, self.is_paused)
+        return Work(self.container.program.template, used_s, tuple(Foreground(*one) for one in foregrounds), self.is_paused)
 
     def usage(self) -> Usage | None:
         """Its CPU time and memory; None when it does not run. Blocks: call it in a thread."""

@@ -79,14 +79,14 @@ def proven_of(words: Words) -> ProvenArchive:
 
 
 def address_words(address: Address | None) -> Words | None:
-    return [address.unix_path, address.host, address.port, text_of(address.preamble)] if address else None
+    return [address.unix_path, address.host, address.port, text_of(address.preamble), text_of(address.key)] if address else None
 
 
 def address_of(words: Words | None) -> Address | None:
     if not words:
         return None
-    unix_path, host, port, preamble = words
-    return Address(unix_path, host, port, bytes_of(preamble))
+    unix_path, host, port, preamble, key = words
+    return Address(unix_path, host, port, bytes_of(preamble), bytes_of(key))
 
 
 def text_of(data: bytes) -> str:

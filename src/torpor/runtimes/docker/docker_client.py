@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import io
 import json
+import math
 import tarfile
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
@@ -23,7 +24,10 @@ T = TypeVar("T")
 NOT_FOUND, CONFLICT, NOT_MODIFIED = 404, 409, 304
 NOT_CONNECTED = 900
 """The status that aiodocker uses when there is no response."""
+STDERR = 2
+"""In a log, the number of the standard error stream."""
 REMOVAL_LOOK_S = 0.02
+PULL_S = 900.0
 TAR_HEADERS = {"Content-Type": "application/x-tar"}
 
 
@@ -88,11 +92,6 @@ class DockerClient:
         with _unless(NOT_MODIFIED):
             await self._none(f"containers/{container}/start", "POST")
 
-    async def kill_container(self, container: str, signal: str = "KILL") -> None:
-        """CONFLICT and NOT_FOUND mean that it does not run."""
-        with _unless(NOT_FOUND, CONFLICT):
-            await self._none(f"containers/{container}/kill", "POST", params={"signal": signal})
-
     async def remove_container(self, container: str) -> None:
         """There is no container with this id or name. Its processes are killed first."""
         async with asyncio.timeout(self._call_s):
@@ -116,6 +115,62 @@ class DockerClient:
                 raise
             return None
         return facts
+
+    async def stop_container(self, container: str, grace_s: float) -> None:
+        """Send SIGTERM, and SIGKILL after the grace period. Returns when it has ended."""
+        with _unless(NOT_FOUND, NOT_MODIFIED):
+            params = {"t": str(math.ceil(grace_s))}
+            await self._none(f"containers/{container}/stop", "POST", params=params, more_s=grace_s)
+
+    async def start_with_input(self, container: str, given: bytes) -> None:
+        """Start it with these bytes on standard input, which ends after them."""
+        async with self._translated() as docker:
+            stream = docker.containers.container(container).attach(stdin=True)
+            async with stream:
+                await self.start_container(container)
+                await stream.write_in(given)
+
+    async def logs(self, container: str, tail: int | str) -> bytes:
+        """The last lines of its output, or "all"; empty if there is no such container."""
+        raw = b""
+        with _unless(NOT_FOUND, CONFLICT):
+            raw = await self._bytes(f"containers/{container}/logs", params={"stdout": "1", "stderr": "1", "tail": str(tail)})
+        return b"".join(_payloads(raw))
+
+    async def follow(self, container: str) -> AsyncIterator[tuple[int, bytes]]:
+        """(stream, data) of all its output from the beginning until it ends."""
+        params = {"stdout": "1", "stderr": "1", "follow": "1"}
+        given: dict[str, Any] = {"params": params, "timeout": aiohttp.ClientTimeout(sock_connect=self._call_s)}
+        try:
+            async with self._translated() as docker, docker._query(f"containers/{container}/logs", **given) as reply:
+                while True:
+                    head = await reply.content.readexactly(8)
+                    yield head[0], await reply.content.readexactly(int.from_bytes(head[4:], "big"))
+        except Unavailable as error:
+            if not isinstance(error.__cause__, asyncio.IncompleteReadError):
+                raise
+
+    async def image_environment(self, image: str) -> dict[str, str] | None:
+        """The environment of an image; None if the engine does not have it."""
+        try:
+            facts = await self._json(f"images/{image}/json")
+        except EngineRefusal as refusal:
+            if refusal.status != NOT_FOUND:
+                raise
+            return None
+        pairs = (pair.partition("=") for pair in (facts.get("Config") or {}).get("Env") or ())
+        return {name: value for name, _, value in pairs}
+
+    async def pull_image(self, image: str) -> None:
+        name, _, tag = image.partition(":") if "/" not in image.rpartition(":")[2] else (image, "", "")
+        await self._bytes("images/create", "POST", params={"fromImage": name, "tag": tag or "latest"}, more_s=PULL_S)
+
+    async def ensure_network(self, name: str, labels: Mapping[str, str]) -> None:
+        """A bridge whose containers cannot reach each other."""
+        options = {"com.docker.network.bridge.enable_icc": "false"}
+        config = {"Name": name, "Driver": "bridge", "CheckDuplicate": True, "Options": options, "Labels": dict(labels)}
+        with _unless(CONFLICT):
+            await self._none("networks/create", "POST", body=config)
 
     async def put_files(self, container: str, path: str, archive: bytes) -> None:
         """Unpack a tar archive in a folder of a container that need not run, as root."""
@@ -155,13 +210,14 @@ class DockerClient:
         body: Mapping[str, object] | None = None,
         data: bytes | None = None,
         headers: Mapping[str, str] | None = None,
+        more_s: float = 0.0,
     ) -> bytes:
         if body is not None:
             data, headers = json.dumps(body).encode(), {"Content-Type": "application/json"}
-        async with (
-            self._translated() as docker,
-            docker._query(path, method, params=params, data=data, headers=headers) as reply,
-        ):
+        given: dict[str, Any] = {"params": params, "headers": headers}
+        given["data"] = io.BytesIO(data) if data is not None else None
+        given["timeout"] = aiohttp.ClientTimeout(total=self._call_s + more_s)
+        async with self._translated() as docker, docker._query(path, method, **given) as reply:
             read: bytes = await reply.read()
             return read
 
@@ -195,6 +251,15 @@ def _unless(*statuses: int) -> Iterator[None]:
     except EngineRefusal as refusal:
         if refusal.status not in statuses:
             raise
+
+
+def _payloads(raw: bytes) -> Iterator[bytes]:
+    """The parts of a log: each has a header of eight bytes, of which the last four are its length."""
+    at = 0
+    while at + 8 <= len(raw):
+        size = int.from_bytes(raw[at + 4 : at + 8], "big")
+        yield raw[at + 8 : at + 8 + size]
+        at += 8 + size
 
 
 def _filters(labels: Iterable[str], names: Iterable[str]) -> str:

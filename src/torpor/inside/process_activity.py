@@ -1,6 +1,6 @@
 """Read the CPU time of a container's processes, and the foreground command of each of its terminals.
 
-The kernel has these facts, so no help from inside is needed. Everything here blocks: call it in a thread.
+The kernel has these facts. Torpor uses this module outside of containers, too. Everything here blocks.
 """
 
 import contextlib
@@ -8,11 +8,8 @@ import os
 import stat
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-
-from torpor.domain.busy import Foreground
-from torpor.runtimes.process.processes import stat_fields
+from typing import NamedTuple
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 # Positions in /proc/PID/stat, counted from the state.
@@ -25,8 +22,17 @@ PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 LONGEST_COMMAND_BYTES = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class _Process:
+class TerminalCommand(NamedTuple):
+    """The foreground command of a terminal; the fields of `torpor.domain.busy.Foreground`."""
+
+    terminal: int
+    group: int
+    command: str
+    cpu_s: float
+    quiet_s: float | None
+
+
+class _Process(NamedTuple):
     group: int
     session: int
     terminal: int
@@ -34,7 +40,7 @@ class _Process:
     cpu_s: float
 
 
-def cpu_and_foregrounds(pids: Iterable[int]) -> tuple[float, tuple[Foreground, ...]]:
+def cpu_and_foregrounds(pids: Iterable[int]) -> tuple[float, tuple[TerminalCommand, ...]]:
     """Return the CPU seconds of these processes, and the foreground commands of their terminals."""
     processes = {pid: process for pid in pids if (process := _process(pid)) is not None}
     leaders = [pid for pid, process in processes.items() if pid == process.session and process.terminal]
@@ -61,7 +67,7 @@ def _process(pid: int) -> _Process | None:
         return None
 
 
-def _foreground(leader: int, processes: Mapping[int, _Process]) -> Foreground | None:
+def _foreground(leader: int, processes: Mapping[int, _Process]) -> TerminalCommand | None:
     """The foreground command in the terminal of this session; None if it is the shell."""
     shell = processes[leader]
     group = shell.foreground_group
@@ -70,7 +76,7 @@ def _foreground(leader: int, processes: Mapping[int, _Process]) -> Foreground | 
         return None
     first = group if group in members else min(members)
     cpu_s = sum(processes[pid].cpu_s for pid in members)
-    return Foreground(shell.terminal, group, _command(first), cpu_s, _quiet_s(leader, shell.terminal))
+    return TerminalCommand(shell.terminal, group, _command(first), cpu_s, _quiet_s(leader, shell.terminal))
 
 
 def _command(pid: int) -> str:
@@ -87,3 +93,8 @@ def _quiet_s(leader: int, terminal: int) -> float | None:
             if stat.S_ISCHR(facts.st_mode) and facts.st_rdev == terminal:
                 return time.time() - max(facts.st_atime, facts.st_mtime)
     return None
+
+
+def stat_fields(pid: int) -> list[str]:
+    """The fields of /proc/PID/stat from the state on: the name before them may contain spaces and brackets."""
+    return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()

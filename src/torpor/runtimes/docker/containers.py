@@ -1,0 +1,268 @@
+"""Create, start and stop the containers of workspaces, and talk to their agents."""
+
+import asyncio
+import contextlib
+import json
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from torpor.domain.busy import Foreground, Work
+from torpor.domain.errors import Code, Failed, Unavailable
+from torpor.domain.records import ProgramExit
+from torpor.domain.usage import Usage
+from torpor.inside.agent import OUTPUT, YES
+from torpor.inside.engine_agent import Greeting
+from torpor.inside.proof import channel, container_key
+from torpor.ports import Address, Container
+from torpor.runtimes import agent_client
+from torpor.runtimes.docker.docker_client import CONFLICT, NOT_FOUND, DockerClient, EngineRefusal
+from torpor.runtimes.docker.home_record import HomeRecord
+from torpor.runtimes.docker.homes import volume_mount
+from torpor.runtimes.docker.kit_volume import EngineKit, KitVolume
+from torpor.runtimes.docker.listing import ListedContainer
+from torpor.runtimes.docker.object_names import NONCE, TEMPLATE, ObjectKind, container_name, home_labels, home_name
+from torpor.runtimes.docker.options import DockerOptions
+from torpor.runtimes.docker.program_orders import HOME, HOMES, SOCKETS, orders
+
+AGENT_PORT = 7008
+START_S = 30.0
+"""How long the agent of a new container may take until it answers."""
+LOOK_S = 0.01
+ASK_S = 10.0
+STRAGGLERS_S = 3.0
+"""After the grace period: the agent kills what is left and ends."""
+KEPT_LOG_LINES = 1000
+KEPT_LOG_BYTES = 16 << 10
+LAST_LINES = 20
+CPU_SHARES = 1024
+"""What an engine gives a container of the default weight."""
+DEFAULT_WEIGHT = 100
+
+
+@dataclass(frozen=True, slots=True)
+class RunningContainer:
+    """A container whose agent can be asked."""
+
+    id: str
+    workspace_id: str
+    host: str
+    key: bytes
+    template: str
+
+    def address(self, channel_name: str) -> Address:
+        return Address(host=self.host, port=AGENT_PORT, preamble=channel(channel_name), key=self.key)
+
+    @property
+    def control(self) -> Address:
+        return self.address("control")
+
+
+class EngineContainers:
+    def __init__(
+        self, client: DockerClient, options: DockerOptions, installation_key: bytes, kit: EngineKit, volume: KitVolume
+    ) -> None:
+        self._client = client
+        self._options = options
+        self._installation_key = installation_key
+        self._kit = kit
+        self._kit_volume = volume
+        self._ends: dict[str, ProgramExit] = {}
+
+    def running(self, listed: ListedContainer) -> RunningContainer | None:
+        """The container if it runs; None otherwise."""
+        if listed.state != "running" or not listed.address or NONCE not in listed.labels:
+            return None
+        key = container_key(self._installation_key, listed.labels[NONCE])
+        return RunningContainer(listed.id, listed.workspace_id, listed.address, key, listed.labels.get(TEMPLATE, ""))
+
+    # ── start ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def create(self, container: Container, epoch: int) -> RunningContainer:
+        """A new container whose agent answers and has no orders yet. There must be none of this workspace."""
+        nonce = secrets.token_hex(16)
+        key = container_key(self._installation_key, nonce)
+        template = container.program.template
+        try:
+            created = await self._client.create_container(
+                container_name(container.home.workspace_id), self._config(container, nonce, epoch)
+            )
+        except EngineRefusal as refusal:
+            raise _start_failed(refusal) from refusal
+        try:
+            await self._client.start_with_input(created, Greeting(key.hex(), AGENT_PORT).line())
+            host = await self._address(created)
+            running = RunningContainer(created, container.home.workspace_id, host, key, template)
+            await self._wait_for_agent(running)
+        except EngineRefusal as refusal:
+            await self._client.remove_container(created)
+            raise _start_failed(refusal) from refusal
+        except Failed:
+            await self._client.remove_container(created)
+            raise
+        return running
+
+    def _config(self, container: Container, nonce: str, epoch: int) -> dict[str, object]:
+        home, program, limits, options = container.home, container.program, container.limits, self._options
+        more = {"nonce": nonce, "epoch": str(epoch), "template": program.template}
+        return {
+            "Image": options.image,
+            "Entrypoint": [*self._kit.python_argv, f"{self._kit.inside}/start_engine_agent.py"],
+            "Cmd": [],
+            "User": f"{options.user}:{options.user}",
+            "WorkingDir": HOME,
+            "Hostname": "workspace",
+            "OpenStdin": True,
+            "StdinOnce": True,
+            "AttachStdin": True,
+            "StopSignal": "SIGTERM",
+            "Healthcheck": {"Test": ["NONE"]},
+            "Labels": home_labels(options.installation, ObjectKind.WORKSPACE, home, **more),
+            "HostConfig": {
+                "Mounts": [volume_mount(home_name(home), HOMES, options.installation), self._kit_volume.mount()],
+                "Tmpfs": {SOCKETS: f"mode=0700,uid={options.user},gid={options.user},size=65536"},
+                "NetworkMode": options.network,
+                "RestartPolicy": {"Name": "no"},
+                "CapDrop": ["ALL"],
+                "SecurityOpt": ["no-new-privileges"],
+                "Memory": limits.memory_bytes,
+                "MemorySwap": limits.memory_bytes,
+                "PidsLimit": limits.processes,
+                "CpuShares": max(2, CPU_SHARES * program.cpu_weight // DEFAULT_WEIGHT),
+                "LogConfig": log_config(options.log_bytes),
+            },
+        }
+
+    async def image_environment(self) -> dict[str, str]:
+        """The environment of the image, which is pulled if the engine lacks it."""
+        image = self._options.image
+        found = await self._client.image_environment(image)
+        if found is not None:
+            return found
+        try:
+            await self._client.pull_image(image)
+            found = await self._client.image_environment(image)
+        except EngineRefusal as refusal:
+            raise Failed(Code.IMAGE_PULL_FAILED, f"cannot pull the image {image!r}: {refusal.message}") from refusal
+        except Unavailable as error:  # an engine answers a registry's failure with status 500
+            raise Failed(Code.IMAGE_PULL_FAILED, f"cannot pull the image {image!r}: {error.message}") from error
+        if found is None:
+            raise Failed(Code.IMAGE_PULL_FAILED, f"the engine does not have the image {image!r} after it pulled it")
+        return found
+
+    async def _address(self, container: str) -> str:
+        facts = await self._client.inspect_container(container) or {}
+        networks = (facts.get("NetworkSettings") or {}).get("Networks") or {}
+        found = next((network["IPAddress"] for network in networks.values() if network.get("IPAddress")), "")
+        if not found:
+            said = (await self._client.logs(container, LAST_LINES)).decode(errors="replace").strip()
+            raise Failed(Code.CONTAINER_START_FAILED, f"the container ended before its agent started: {said}")
+        return str(found)
+
+    async def _wait_for_agent(self, running: RunningContainer) -> None:
+        loop = asyncio.get_running_loop()
+        deadline, look_again = loop.time() + START_S, loop.time() + 1.0
+        while True:
+            try:
+                await agent_client.ask(running.control, {"do": "state"}, ASK_S)
+            except OSError as error:
+                failure = error
+            else:
+                return
+            if loop.time() > look_again:
+                await self._address(running.id)
+                look_again = loop.time() + 1.0
+            if loop.time() > deadline:
+                message = f"the agent did not answer within {START_S:g} s: {failure}"
+                raise Failed(Code.CONTAINER_START_FAILED, message)
+            await asyncio.sleep(LOOK_S)
+
+    async def order(self, running: RunningContainer, container: Container, record: HomeRecord) -> None:
+        """Send the orders, once."""
+        wanted = orders(container, record, await self.image_environment(), self._kit, self._options.grace_s)
+        try:
+            kind, payload = await agent_client.ask(running.control, wanted, ASK_S)
+        except OSError as error:
+            raise Failed(Code.CONTAINER_START_FAILED, f"the agent took no orders: {error}") from error
+        if kind != YES:
+            raise Failed(Code.VOLUME_NOT_READY, payload.decode(errors="replace"))
+
+    # ── stop ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def stop(self, listed: ListedContainer) -> bytes:
+        """End its processes, and return its last output. The container still exists."""
+        if listed.is_live:
+            await self._client.stop_container(listed.id, self._options.grace_s + STRAGGLERS_S)
+        return (await self._client.logs(listed.id, KEPT_LOG_LINES))[-KEPT_LOG_BYTES:]
+
+    async def remove(self, container: str) -> None:
+        self._ends.pop(container, None)
+        await self._client.remove_container(container)
+
+    # ── observation ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def end_of(self, listed: ListedContainer) -> ProgramExit:
+        """How an ended container ended. The engine is asked once for each."""
+        if listed.id not in self._ends:
+            facts = await self._client.inspect_container(listed.id) or {}
+            said = await self._client.logs(listed.id, LAST_LINES)
+            state = facts.get("State") or {}
+            last_lines = said.decode(errors="replace")
+            if state.get("OOMKilled"):
+                last_lines += "(the container used more memory than its limit)\n"
+            self._ends[listed.id] = ProgramExit(int(state.get("ExitCode", -1)), last_lines)
+        return self._ends[listed.id]
+
+    async def is_ready(self, running: RunningContainer) -> bool:
+        return await agent_client.port_answers(running.control, self._options.probe_s)
+
+    async def has_orders(self, running: RunningContainer) -> bool:
+        """Unavailable if the agent does not answer."""
+        try:
+            kind, _ = await agent_client.ask(running.control, {"do": "state"}, ASK_S)
+        except OSError as error:
+            raise Unavailable(f"the agent of workspace {running.workspace_id} does not answer: {error}") from error
+        return kind == YES
+
+    async def measure(self, running: RunningContainer) -> tuple[Work, Usage] | None:
+        """None if it cannot be measured."""
+        with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
+            kind, payload = await agent_client.ask(running.control, {"do": "measure"}, self._options.probe_s)
+            if kind == OUTPUT:
+                return _measured(running.template, json.loads(payload))
+        return None
+
+    # ── the log ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def log(self, listed: ListedContainer, tail: int) -> bytes:
+        if (running := self.running(listed)) is not None:
+            with contextlib.suppress(OSError):
+                _, payload = await agent_client.ask(running.control, {"do": "log", "tail": tail}, ASK_S)
+                return payload
+        return await self._client.logs(listed.id, tail)
+
+    async def append_log(self, running: RunningContainer, lines: bytes) -> None:
+        text = lines.decode("utf-8", "surrogateescape")
+        with contextlib.suppress(OSError):  # the container has just ended
+            await agent_client.ask(running.control, {"do": "append_log", "lines": text}, ASK_S)
+
+
+def log_config(most_bytes: int) -> dict[str, object]:
+    return {"Type": "json-file", "Config": {"max-size": str(most_bytes), "max-file": "2"}}
+
+
+def _measured(template: str, facts: Mapping[str, object]) -> tuple[Work, Usage]:
+    cpu_s, memory_bytes = float(str(facts["cpu_s"])), int(str(facts["memory_bytes"]))
+    found = facts["foregrounds"]
+    foregrounds = tuple(Foreground(*one) for one in found) if isinstance(found, list) else ()
+    return Work(template, cpu_s, foregrounds), Usage(cpu_s, memory_bytes)
+
+
+def _start_failed(refusal: EngineRefusal) -> Failed:
+    match refusal.status:
+        case status if status == NOT_FOUND:
+            return Failed(Code.IMAGE_PULL_FAILED, f"the engine does not have the image: {refusal.message}")
+        case status if status == CONFLICT:
+            return Failed(Code.CONTAINER_START_FAILED, f"another container has its name: {refusal.message}")
+        case _:
+            return Failed(Code.CONTAINER_START_FAILED, f"the engine did not start the container: {refusal.message}")
