@@ -24,8 +24,8 @@ from torpor.archives.tree import tree_root
 from torpor.inside.program import AgentOptions
 from torpor.kit import elf, layout
 from torpor.kit.manifest import Kit
-from torpor.ports import HomeJob
-from torpor.runtimes.process import agent_client
+from torpor.ports import Address, HomeJob
+from torpor.runtimes import agent_client
 
 BUSYBOX = Path("/bin/busybox")
 MUSL = Path(f"/lib/ld-musl-{platform.machine()}.so.1")
@@ -226,7 +226,7 @@ def running_agent(
 
 @pytest.mark.anyio
 async def test_the_agent_runs_commands_and_ends_in_order(any_root: ForeignRoot, tmp_path: Path) -> None:
-    control = str(tmp_path / "control")
+    control = Address(unix_path=str(tmp_path / "control"))
     with running_agent(any_root, tmp_path) as agent:
         assert agent.stdin is not None
         await until(lambda: agent_client.port_answers(control, 5), otherwise=lambda: f"exit code {agent.poll()}")
@@ -243,7 +243,7 @@ async def test_the_agent_runs_commands_and_ends_in_order(any_root: ForeignRoot, 
 
 @pytest.mark.anyio
 async def test_the_agent_runs_programs_of_the_image(with_busybox: ForeignRoot, tmp_path: Path) -> None:
-    control = str(tmp_path / "control")
+    control = Address(unix_path=str(tmp_path / "control"))
     with running_agent(with_busybox, tmp_path):
         await until(lambda: agent_client.port_answers(control, 5))
         shell = ["/bin/sh", "-c", "echo $HOME; exec /bin/busybox id -u"]

@@ -1,13 +1,18 @@
 """A private engine for all tests of this folder, and a runtime of a new installation for each test."""
 
+import os
 import secrets
 from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from tests.support import open_folder
 from tests.support.docker_engine import DockerEngine, docker_engine
-from tests.support.engine_kit import build_kit, image_archive
-from torpor.runtimes.docker.kit_volume import EngineKit
+from tests.support.engine_image import image_archive
+from torpor.kit.kit_folder import ensure_kit
+from torpor.kit.manifest import Kit
 from torpor.runtimes.docker.options import DockerOptions
 from torpor.runtimes.docker.runtime import DockerRuntime
 
@@ -19,8 +24,9 @@ def engine() -> Iterator[DockerEngine]:
 
 
 @pytest.fixture(scope="session")
-def kit(tmp_path_factory: pytest.TempPathFactory) -> EngineKit:
-    return build_kit(tmp_path_factory.mktemp("kit"))
+def kit() -> Iterator[Kit]:
+    with open_folder.open_folder() as data:
+        yield ensure_kit(data, os.environ, lambda _done, _total: None)
 
 
 @pytest.fixture(scope="session")
@@ -34,17 +40,17 @@ def installation() -> str:
     return f"test-{secrets.token_hex(6)}"
 
 
-MakeRuntime = Callable[[], DockerRuntime]
+MakeRuntime = Callable[..., DockerRuntime]
 
 
 @pytest.fixture
-async def make_runtime(engine: DockerEngine, kit: EngineKit, image: str, installation: str) -> AsyncIterator[MakeRuntime]:
-    """Each call is another controller of the same installation. Call `start` on it."""
+async def make_runtime(engine: DockerEngine, kit: Kit, image: str, installation: str) -> AsyncIterator[MakeRuntime]:
+    """Each call is another controller of the same installation, with these options. Call `start` on it."""
     made: list[DockerRuntime] = []
 
-    def make() -> DockerRuntime:
+    def make(**changes: Any) -> DockerRuntime:
         options = DockerOptions(engine.url, installation, image, grace_s=2.0, user=1000, job_image=image)
-        made.append(DockerRuntime(options, kit=kit, installation_key=b"key of the tests"))
+        made.append(DockerRuntime(replace(options, **changes), kit=kit, installation_key=b"key of the tests"))
         return made[-1]
 
     with engine.network():

@@ -11,18 +11,17 @@ from tests.runtimes.docker.conftest import MakeRuntime
 from tests.support.docker_engine import DockerEngine
 from torpor.domain.errors import Refused
 from torpor.inside.proof import connect_with_proof
+from torpor.kit import layout
 from torpor.ports import Container, Home, HomeJob, Runtime
-from torpor.runtimes.docker.kit_volume import EngineKit
 from torpor.runtimes.docker.object_names import home_name
 
 
 class OnDocker(ProgramWorld):
     tells_its_size = ("sh", "-c", "trap 'stty size' WINCH; stty size; while :; do sleep 0.05; done")
 
-    def __init__(self, engine: DockerEngine, runtime: Runtime, kit: EngineKit, installation: str) -> None:
+    def __init__(self, engine: DockerEngine, runtime: Runtime, installation: str) -> None:
         self.engine = engine
         self.runtime = runtime
-        self.kit = kit
         self.identity = f"{installation}-identity"
         self._lost: dict[str, str] = {}
 
@@ -40,7 +39,7 @@ class OnDocker(ProgramWorld):
 
     def python_job(self, code: str, *, writes: bool) -> HomeJob:
         words = "import json, os, sys\nhome = sys.argv[1]\ndef say(**what): print(json.dumps(what), flush=True)\n"
-        return HomeJob((*self.kit.python_argv, "-c", words + code), b"secrets", writes=writes)
+        return HomeJob((*layout.python_argv(), "-c", words + code), b"secrets", writes=writes)
 
     def filling(self) -> HomeJob:
         return self.python_job("open(home + '/file', 'w').write('x'); say(progress=[1, 1]); say(result={'ok': 1})", writes=True)
@@ -114,7 +113,7 @@ class OnDocker(ProgramWorld):
 
 class TestDocker(RuntimeContract, ProgramContract):
     @pytest.fixture
-    async def world(self, engine: DockerEngine, make_runtime: MakeRuntime, kit: EngineKit, installation: str) -> ProgramWorld:
+    async def world(self, engine: DockerEngine, make_runtime: MakeRuntime, installation: str) -> ProgramWorld:
         runtime = make_runtime()
         await runtime.start()
-        return OnDocker(engine, runtime, kit, installation)
+        return OnDocker(engine, runtime, installation)

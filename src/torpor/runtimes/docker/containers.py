@@ -14,16 +14,17 @@ from torpor.domain.usage import Usage
 from torpor.inside.agent import OUTPUT, YES
 from torpor.inside.engine_agent import Greeting
 from torpor.inside.proof import channel, container_key
+from torpor.kit import layout
 from torpor.ports import Address, Container
 from torpor.runtimes import agent_client
 from torpor.runtimes.docker.docker_client import CONFLICT, NOT_FOUND, DockerClient, EngineRefusal
 from torpor.runtimes.docker.home_record import HomeRecord
 from torpor.runtimes.docker.homes import volume_mount
-from torpor.runtimes.docker.kit_volume import EngineKit, KitVolume
+from torpor.runtimes.docker.kit_volume import KitVolume
 from torpor.runtimes.docker.listing import ListedContainer
 from torpor.runtimes.docker.object_names import NONCE, TEMPLATE, ObjectKind, container_name, home_labels, home_name
 from torpor.runtimes.docker.options import DockerOptions
-from torpor.runtimes.docker.program_orders import HOME, HOMES, SOCKETS, orders
+from torpor.runtimes.docker.program_orders import HOME, HOMES, INSIDE, SOCKETS, orders
 
 AGENT_PORT = 7008
 START_S = 30.0
@@ -59,13 +60,10 @@ class RunningContainer:
 
 
 class EngineContainers:
-    def __init__(
-        self, client: DockerClient, options: DockerOptions, installation_key: bytes, kit: EngineKit, volume: KitVolume
-    ) -> None:
+    def __init__(self, client: DockerClient, options: DockerOptions, installation_key: bytes, volume: KitVolume) -> None:
         self._client = client
         self._options = options
         self._installation_key = installation_key
-        self._kit = kit
         self._kit_volume = volume
         self._ends: dict[str, ProgramExit] = {}
 
@@ -90,7 +88,7 @@ class EngineContainers:
         except EngineRefusal as refusal:
             raise _start_failed(refusal) from refusal
         try:
-            await self._client.start_with_input(created, Greeting(key.hex(), AGENT_PORT).line())
+            await self._client.start_with_input(created, self._options.network, Greeting(key.hex(), AGENT_PORT).line())
             host = await self._address(created)
             running = RunningContainer(created, container.home.workspace_id, host, key, template)
             await self._wait_for_agent(running)
@@ -107,7 +105,7 @@ class EngineContainers:
         more = {"nonce": nonce, "epoch": str(epoch), "template": program.template}
         return {
             "Image": options.image,
-            "Entrypoint": [*self._kit.python_argv, f"{self._kit.inside}/start_engine_agent.py"],
+            "Entrypoint": [*layout.python_argv(), f"{INSIDE}/start_engine_agent.py"],
             "Cmd": [],
             "User": f"{options.user}:{options.user}",
             "WorkingDir": HOME,
@@ -177,9 +175,11 @@ class EngineContainers:
                 raise Failed(Code.CONTAINER_START_FAILED, message)
             await asyncio.sleep(LOOK_S)
 
-    async def order(self, running: RunningContainer, container: Container, record: HomeRecord) -> None:
+    async def order(
+        self, running: RunningContainer, container: Container, record: HomeRecord, image_environment: Mapping[str, str]
+    ) -> None:
         """Send the orders, once."""
-        wanted = orders(container, record, await self.image_environment(), self._kit, self._options.grace_s)
+        wanted = orders(container, record, image_environment, self._options.grace_s)
         try:
             kind, payload = await agent_client.ask(running.control, wanted, ASK_S)
         except OSError as error:

@@ -88,7 +88,7 @@ class DockerClient:
         created = await self._json("containers/create", "POST", params={"name": name}, body=config)
         return str(created["Id"])
 
-    async def start_container(self, container: str) -> None:
+    async def _start(self, container: str) -> None:
         with _unless(NOT_MODIFIED):
             await self._none(f"containers/{container}/start", "POST")
 
@@ -122,12 +122,21 @@ class DockerClient:
             params = {"t": str(math.ceil(grace_s))}
             await self._none(f"containers/{container}/stop", "POST", params=params, more_s=grace_s)
 
-    async def start_with_input(self, container: str, given: bytes) -> None:
-        """Start it with these bytes on standard input, which ends after them."""
+    async def start_with_input(self, container: str, network: str, given: bytes) -> None:
+        """Start it with these bytes on standard input, which ends after them. Its network is created if it is missing."""
+        try:
+            await self._start_with_input(container, given)
+        except EngineRefusal as refusal:
+            if refusal.status != NOT_FOUND or f"network {network}" not in refusal.message:
+                raise
+            await self._ensure_network(network)
+            await self._start_with_input(container, given)
+
+    async def _start_with_input(self, container: str, given: bytes) -> None:
         async with self._translated() as docker:
             stream = docker.containers.container(container).attach(stdin=True)
             async with stream:
-                await self.start_container(container)
+                await self._start(container)
                 await stream.write_in(given)
 
     async def logs(self, container: str, tail: int | str) -> bytes:
@@ -165,10 +174,10 @@ class DockerClient:
         name, _, tag = image.partition(":") if "/" not in image.rpartition(":")[2] else (image, "", "")
         await self._bytes("images/create", "POST", params={"fromImage": name, "tag": tag or "latest"}, more_s=PULL_S)
 
-    async def ensure_network(self, name: str, labels: Mapping[str, str]) -> None:
+    async def _ensure_network(self, name: str) -> None:
         """A bridge whose containers cannot reach each other."""
         options = {"com.docker.network.bridge.enable_icc": "false"}
-        config = {"Name": name, "Driver": "bridge", "CheckDuplicate": True, "Options": options, "Labels": dict(labels)}
+        config = {"Name": name, "Driver": "bridge", "CheckDuplicate": True, "Options": options}
         with _unless(CONFLICT):
             await self._none("networks/create", "POST", body=config)
 

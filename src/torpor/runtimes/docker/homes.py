@@ -100,19 +100,23 @@ class EngineHomes:
 
     # ── records ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def change(self, home: Home, decide: Decision) -> ListedHome:
-        """Write the record that `decide` wants, again if another controller was faster. The home as it is then."""
+    async def change(self, home: Home, decide: Decision, found: EngineListing | None = None) -> EngineListing:
+        """Write the record that `decide` wants, again if another controller was faster. The listing after that.
+
+        `found`: a listing that was just made. If it is outdated, the record is not written, and a new listing is made.
+        """
         for _ in range(ATTEMPTS):
-            found = await self.list(frozenset({home.workspace_id}))
+            found = found or await self.list(frozenset({home.workspace_id}))
             listed = found.of(home)
             record = decide(listed, found)
             if record is None:
-                return await self.hold(listed)
+                return await self.hold(listed, found)
             if (written := await self._write(listed, record)) is not None:
                 return written
+            found = None
         raise Unavailable(f"the record of {object_names.home_name(home)} is changed by several controllers at once")
 
-    async def _write(self, listed: ListedHome, record: HomeRecord) -> ListedHome | None:
+    async def _write(self, listed: ListedHome, record: HomeRecord) -> EngineListing | None:
         """None if another controller was faster; then nothing of this record is left."""
         home = listed.home
         name = object_names.record_name(home, record.number)
@@ -126,14 +130,15 @@ class EngineHomes:
             has_volume = True
         if has_volume:
             await self._hold(home, record.number)
-        again = (await self.list(frozenset({home.workspace_id}))).of(home)
+        found = await self.list(frozenset({home.workspace_id}))
+        again = found.of(home)
         is_current = again.record is not None and again.record.nonce == record.nonce
         if not (is_current and (again.birth != ABSENT) == has_volume):
             await self._forget(home, (record.number,))
             await self._remove_silent(home, record.number)
             return None
         await self._forget(home, [number for number in again.numbers if number < record.number])
-        return again
+        return found
 
     async def _make(self, home: Home, record: HomeRecord) -> None:
         name = object_names.home_name(home)
@@ -152,16 +157,17 @@ class EngineHomes:
 
     # ── holders ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def hold(self, listed: ListedHome) -> ListedHome:
-        """A container refers to the home and its current record; it is created again if it was lost."""
+    async def hold(self, listed: ListedHome, found: EngineListing) -> EngineListing:
+        """A container refers to the home and its current record; it is created again if it was lost. The listing then."""
         if not listed.lacks_holder:
-            return listed
+            return found
         await self._hold(listed.home, listed.number)
-        again = (await self.list(frozenset({listed.home.workspace_id}))).of(listed.home)
+        found = await self.list(frozenset({listed.home.workspace_id}))
+        again = found.of(listed.home)
         if again.birth == ABSENT or again.number != listed.number:
             await self._engine.remove_container(object_names.holder_name(listed.home, listed.number))
             await self._remove_silent(listed.home, listed.number)
-        return again
+        return found
 
     async def _hold(self, home: Home, number: int) -> None:
         """Without a record, the number is 0 and only the home is held."""
@@ -233,8 +239,8 @@ class EngineHomes:
         """Write files to the volume through its holder, which another controller may replace meanwhile."""
         archive = packed(files)
         for _ in range(ATTEMPTS):
-            listed = await self.hold((await self.list(frozenset({home.workspace_id}))).of(home))
-            if (holder := listed.holder) is None:
+            found = await self.list(frozenset({home.workspace_id}))
+            if (holder := (await self.hold(found.of(home), found)).of(home).holder) is None:
                 raise Failed(Code.VOLUME_NOT_READY, f"there is no volume of generation {home.generation}")
             try:
                 return await self._engine.put_files(holder, IN_HOLDER, archive)
@@ -246,12 +252,11 @@ class EngineHomes:
 
     # ── removal ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def remove(self, home: Home, decide: Decision) -> None:
+    async def remove(self, home: Home, decide: Decision, found: EngineListing) -> None:
         """Mark the home as going, then remove everything of it. The mark is last, so that an interrupted removal goes on."""
-        found = (await self.list(frozenset({home.workspace_id}))).of(home)
-        if found.birth == ABSENT and found.current is None and not found.holders:
+        if home not in found.homes:
             return
-        listed = await self.change(home, decide)
+        listed = (await self.change(home, decide, found)).of(home)
         users = [user.id for user in (*listed.jobs, listed.container) if user is not None]
         for container in (*users, *listed.holders.values()):
             await self._engine.remove_container(container)

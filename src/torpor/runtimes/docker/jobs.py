@@ -7,15 +7,16 @@ import secrets
 from collections.abc import AsyncIterator, Mapping, Sequence
 
 from torpor.domain.errors import Code, Failed, Unavailable
+from torpor.kit import layout
 from torpor.ports import Fence, HomeJob, Progress
 from torpor.runtimes.docker.containers import log_config
 from torpor.runtimes.docker.docker_client import STDERR, DockerClient, EngineRefusal
 from torpor.runtimes.docker.homes import BIRTH_FILE, EMPTY_IMAGE, EMPTY_TAG, OWN_FOLDER, EngineHomes, volume_mount
-from torpor.runtimes.docker.kit_volume import EngineKit, KitVolume
+from torpor.runtimes.docker.kit_volume import KitVolume
 from torpor.runtimes.docker.listing import ListedContainer, ListedHome
 from torpor.runtimes.docker.object_names import ORDER, ObjectKind, home_labels, home_name, job_name
 from torpor.runtimes.docker.options import DockerOptions
-from torpor.runtimes.docker.program_orders import HOME, HOMES
+from torpor.runtimes.docker.program_orders import HOME, HOMES, INSIDE
 from torpor.runtimes.job_answer import JobAnswer
 from torpor.runtimes.timeouts import finish_despite_cancel
 
@@ -33,14 +34,12 @@ class EngineJobs:
         homes: EngineHomes,
         options: DockerOptions,
         installation_key: bytes,
-        kit: EngineKit,
         volume: KitVolume,
     ) -> None:
         self._client = client
         self._homes = homes
         self._options = options
         self._installation_key = installation_key
-        self._kit = kit
         self._kit_volume = volume
 
     # ── start ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -61,7 +60,7 @@ class EngineJobs:
         return await self._start(name, listed, argv, job.stdin, {"order": order, "epoch": str(fence.epoch)}, writes=job.writes)
 
     async def begin_measuring(self, listed: ListedHome) -> str:
-        argv = (*self._kit.python_argv, f"{self._kit.inside}/measure_home.py", HOME)
+        argv = (*layout.python_argv(), f"{INSIDE}/measure_home.py", HOME)
         return await self._start(job_name(listed.home, f"size-{secrets.token_hex(4)}"), listed, argv, b"", {}, writes=False)
 
     async def _start(
@@ -69,13 +68,14 @@ class EngineJobs:
     ) -> str:
         options = self._options
         await self._kit_volume.ensure()
-        check = (f"{self._kit.inside}/home_job.py", f"{HOMES}/{OWN_FOLDER}/{BIRTH_FILE}", listed.birth)
+        check = (f"{INSIDE}/home_job.py", f"{HOMES}/{OWN_FOLDER}/{BIRTH_FILE}", listed.birth)
         config = {
             "Image": options.job_image or f"{EMPTY_IMAGE}:{EMPTY_TAG}",
-            "Entrypoint": [*self._kit.python_argv, *check, *argv],
+            "Entrypoint": [*layout.python_argv(), *check, *argv],
             "Cmd": [],
             "User": f"{options.user}:{options.user}",
             "WorkingDir": "/",
+            "Env": [f"{name}={value}" for name, value in layout.environment().items()],
             "OpenStdin": True,
             "StdinOnce": True,
             "AttachStdin": True,
@@ -96,7 +96,7 @@ class EngineJobs:
         container = ""
         try:
             container = await self._homes.create_from_empty_image(name, config)
-            await self._client.start_with_input(container, stdin)
+            await self._client.start_with_input(container, options.network, stdin)
         except EngineRefusal as refusal:
             if container:
                 await self._client.remove_container(container)

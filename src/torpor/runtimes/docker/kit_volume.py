@@ -9,34 +9,20 @@ import asyncio
 import io
 import secrets
 import tarfile
-from dataclasses import dataclass
 from pathlib import Path
 
 from torpor.domain.errors import Code, Failed
+from torpor.kit import layout
+from torpor.kit.manifest import Kit
 from torpor.runtimes.docker.docker_client import DockerClient, EngineRefusal
 from torpor.runtimes.docker.homes import EngineHomes, volume_mount
 from torpor.runtimes.docker.object_names import BIRTH, KIND, ObjectKind, labels
 
-MOUNT = "/opt/torpor"
-
-
-@dataclass(frozen=True, slots=True)
-class EngineKit:
-    """A kit on this machine, and how its programs are started where it is mounted at MOUNT."""
-
-    folder: Path
-    digest: str
-    """Of its content."""
-    python_argv: tuple[str, ...]
-    """Starts its interpreter."""
-    python: str
-    """Its interpreter, for templates: can be executed directly."""
-    inside: str
-    site: str
+MOUNT = str(layout.MOUNT)
 
 
 class KitVolume:
-    def __init__(self, client: DockerClient, homes: EngineHomes, installation: str, kit: EngineKit) -> None:
+    def __init__(self, client: DockerClient, homes: EngineHomes, installation: str, kit: Kit) -> None:
         self._client = client
         self._homes = homes
         self._installation = installation
@@ -45,7 +31,7 @@ class KitVolume:
 
     @property
     def name(self) -> str:
-        return f"torpor-kit-{self._kit.digest[:32]}"
+        return f"torpor-kit-{self._kit.manifest.hash[:32]}"
 
     def mount(self) -> dict[str, object]:
         return volume_mount(self.name, MOUNT, self._installation, read_only=True)
@@ -71,11 +57,14 @@ class KitVolume:
         await self._client.remove_volume(filled)
         wanted = labels(self._installation, ObjectKind.KIT, birth=secrets.token_hex(16))
         volume = await self._client.create_volume(self.name, wanted)
+        if not volume.labels.get(BIRTH):
+            message = f"the engine has a volume {self.name} that is not Torpor's; remove it"
+            raise Failed(Code.CONTAINER_START_FAILED, message)
         filler = await self._homes.create_holder(
             f"{self.name}-filler-{secrets.token_hex(6)}", labels(self._installation, ObjectKind.KIT), {MOUNT: self.name}
         )
         try:
-            await self._client.put_files(filler, MOUNT, await asyncio.to_thread(packed_folder, self._kit.folder))
+            await self._client.put_files(filler, MOUNT, await asyncio.to_thread(packed_folder, self._kit.path))
         finally:
             await self._client.remove_container(filler)
         same = labels(self._installation, ObjectKind.KIT, birth=volume.labels.get(BIRTH, ""))

@@ -6,12 +6,13 @@ Pure.
 from collections.abc import Mapping
 
 from torpor.inside.program import AgentOptions
+from torpor.kit import layout
 from torpor.ports import Container
 from torpor.runtimes.docker.home_record import HomeRecord
 from torpor.runtimes.docker.homes import FOLDER, MARKER_FILE, OWN_FOLDER, marker_facts
-from torpor.runtimes.docker.kit_volume import MOUNT, EngineKit
 from torpor.runtimes.placeholders import Placeholders, uses_placeholder
 
+INSIDE = str(layout.MOUNT / layout.INSIDE)
 HOMES = "/home"
 """Where the home's volume is mounted."""
 HOME = f"{HOMES}/{FOLDER}"
@@ -23,25 +24,23 @@ SOCKETS = "/run/program"
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
-def orders(
-    container: Container, record: HomeRecord, image_environment: Mapping[str, str], kit: EngineKit, grace_s: float
-) -> dict[str, object]:
+def orders(container: Container, record: HomeRecord, image_environment: Mapping[str, str], grace_s: float) -> dict[str, object]:
     assert record.marker is not None
     return {
         "do": "orders",
-        "options": agent_options(container, image_environment, kit)._asdict(),
+        "options": agent_options(container, image_environment)._asdict(),
         "marker": marker_facts(record.marker, record.birth),
         "marker_file": f"{HOMES}/{OWN_FOLDER}/{MARKER_FILE}",
         "grace_s": grace_s,
     }
 
 
-def agent_options(container: Container, image_environment: Mapping[str, str], kit: EngineKit) -> AgentOptions:
+def agent_options(container: Container, image_environment: Mapping[str, str]) -> AgentOptions:
     program = container.program
     known = Placeholders(
-        python=kit.python,
-        inside=kit.inside,
-        site=kit.site,
+        python=str(layout.MOUNT / layout.PYTHON),
+        inside=INSIDE,
+        site=str(layout.MOUNT / layout.SITE),
         programs="",
         port=PORT_INSIDE,
         socket=f"{SOCKETS}/socket",
@@ -54,7 +53,7 @@ def agent_options(container: Container, image_environment: Mapping[str, str], ki
         "LANG": "C.UTF-8",
         "TERM": "xterm-256color",
         **image_environment,
-        "PATH": f"{HOME}/.local/bin:{path}:{MOUNT}/bin",
+        "PATH": f"{HOME}/.local/bin:{path}:{layout.MOUNT}/bin",
         "HOME": HOME,
         "USER": USER,
         "LOGNAME": USER,

@@ -11,6 +11,7 @@ from torpor.domain.disk import Disk
 from torpor.domain.errors import Code, Failed, Refused, Unavailable
 from torpor.domain.records import Marker, Observation, ObservedContainer, ObservedVolume, Survey
 from torpor.domain.usage import Usage
+from torpor.kit.manifest import Kit
 from torpor.loops import stop
 from torpor.ports import Address, Container, ExecResult, Fence, Home, HomeJob, Progress, RunningCommand, Shell, TerminalSize
 from torpor.runtimes import agent_client
@@ -20,7 +21,7 @@ from torpor.runtimes.docker.docker_client import DockerClient
 from torpor.runtimes.docker.home_record import HomeRecord, RecordState
 from torpor.runtimes.docker.homes import EngineHomes
 from torpor.runtimes.docker.jobs import EngineJobs
-from torpor.runtimes.docker.kit_volume import EngineKit, KitVolume
+from torpor.runtimes.docker.kit_volume import KitVolume
 from torpor.runtimes.docker.listing import ABSENT, EngineListing, ListedContainer, ListedHome
 from torpor.runtimes.docker.options import DockerOptions
 from torpor.runtimes.timeouts import finish_despite_cancel
@@ -34,13 +35,13 @@ class DockerRuntime:
 
     name = "docker"
 
-    def __init__(self, options: DockerOptions, *, kit: EngineKit, installation_key: bytes) -> None:
+    def __init__(self, options: DockerOptions, *, kit: Kit, installation_key: bytes) -> None:
         self._options = options
         self._engine = DockerClient(options.engine, options.call_s)
         self._homes = EngineHomes(self._engine, options.installation, options.user)
         self._kit = KitVolume(self._engine, self._homes, options.installation, kit)
-        self._containers = EngineContainers(self._engine, options, installation_key, kit, self._kit)
-        self._jobs = EngineJobs(self._engine, self._homes, options, installation_key, kit, self._kit)
+        self._containers = EngineContainers(self._engine, options, installation_key, self._kit)
+        self._jobs = EngineJobs(self._engine, self._homes, options, installation_key, self._kit)
         self._running: dict[str, RunningContainer] = {}
         self._epochs: dict[str, int] = {}
         # A lock exists only while a call holds it or waits for it.
@@ -123,7 +124,8 @@ class DockerRuntime:
     async def _hold_one(self, home: Home) -> None:
         async with self._lock_of(home.workspace_id):
             with contextlib.suppress(Unavailable, Failed):  # the next observation tries again
-                await self._homes.hold((await self._homes.list(frozenset({home.workspace_id}))).of(home))
+                found = await self._homes.list(frozenset({home.workspace_id}))
+                await self._homes.hold(found.of(home), found)
 
     # ── volumes ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -134,8 +136,8 @@ class DockerRuntime:
             self._admit(found, home.workspace_id, fence)
             return record_changes.made(listed, fence.epoch, nonce, birth)
 
-        async with self._exclusive(home.workspace_id, fence):
-            listed = await self._homes.change(home, decide)
+        async with self._exclusive(home.workspace_id, fence) as found:
+            listed = (await self._homes.change(home, decide, found)).of(home)
             if listed.record is not None and listed.record.state is RecordState.HALF_MADE:
                 await self._homes.put_folders(listed)
 
@@ -153,7 +155,7 @@ class DockerRuntime:
         async with self._exclusive(home.workspace_id, fence) as found:
             record_changes.marked(found.of(home), marker, fence.epoch, nonce)  # refuses before any file is written
             await self._homes.put_marker(found.of(home), marker)
-            await self._homes.change(home, decide)
+            await self._homes.change(home, decide, found)
 
     async def ensure_no_volume(self, home: Home, fence: Fence, *, archived_revision: int | None) -> None:
         nonce = _word()
@@ -164,8 +166,8 @@ class DockerRuntime:
                 listed, fence.epoch, nonce, archived_revision=archived_revision, is_running=found.runs_on(home)
             )
 
-        async with self._exclusive(home.workspace_id, fence):
-            await self._homes.remove(home, decide)
+        async with self._exclusive(home.workspace_id, fence) as found:
+            await self._homes.remove(home, decide, found)
 
     async def ensure_no_half_made(self, home: Home, fence: Fence) -> None:
         nonce = _word()
@@ -176,13 +178,12 @@ class DockerRuntime:
 
         async with self._exclusive(home.workspace_id, fence) as found:
             if found.of(home).is_half_made:
-                await self._homes.remove(home, decide)
+                await self._homes.remove(home, decide, found)
 
     async def run_at_home(self, home: Home, job: HomeJob, fence: Fence, progress: Progress) -> Mapping[str, object]:
         async with self._exclusive(home.workspace_id, fence) as found:
             listed = found.of(home)
             record_changes.permit_job(listed, writes=job.writes)
-            await self._engine.ensure_network(self._options.network, {})
             begun = await finish_despite_cancel(self._jobs.begin(listed, job, fence))
         return await self._jobs.finish(begun, progress)
 
@@ -190,7 +191,6 @@ class DockerRuntime:
         listed = (await self._homes.list(frozenset({home.workspace_id}))).of(home)
         if listed.birth == ABSENT:
             return None
-        await self._engine.ensure_network(self._options.network, {})
         try:
             begun = await finish_despite_cancel(self._jobs.begin_measuring(listed))
             return int(str((await self._jobs.finish(begun, lambda _done, _total: None))["bytes"]))
@@ -211,11 +211,10 @@ class DockerRuntime:
 
         async with self._exclusive(home.workspace_id, fence) as found:
             record_changes.ready(found.of(home))  # refuses before anything is created
-            await self._containers.image_environment()
+            environment = await self._containers.image_environment()
             await self._kit.ensure()
-            await self._engine.ensure_network(self._options.network, {})
-            opened = await self._homes.change(home, decide)
-            current = (await self._homes.list(frozenset({home.workspace_id}))).containers.get(home.workspace_id)
+            found = await self._homes.change(home, decide, found)
+            opened, current = found.of(home), found.containers.get(home.workspace_id)
             if current is not None:
                 if current.home == home and (running := self._containers.running(current)) is not None:
                     self._running[home.workspace_id] = running
@@ -227,7 +226,7 @@ class DockerRuntime:
             try:
                 await self._check(running, opened, fence)
                 assert opened.record is not None
-                await self._containers.order(running, container, opened.record)
+                await self._containers.order(running, container, opened.record, environment)
             except Failed:
                 await finish_despite_cancel(self._containers.remove(running.id))
                 raise

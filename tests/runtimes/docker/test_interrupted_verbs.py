@@ -1,0 +1,135 @@
+"""A controller that is killed between any two calls to the engine loses nothing, doubles nothing and leaves nothing behind."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import pytest
+
+from tests.contracts.runtime_contract import a_home, marker_of, unheard
+from tests.runtimes.docker.conftest import MakeRuntime
+from tests.runtimes.docker.test_containers import SLEEPING, running_program
+from tests.runtimes.docker.test_jobs import COUNT, RUNS, python_job
+from tests.support.docker_engine import DockerEngine
+from tests.support.engine_relay import engine_relay
+from torpor.domain.errors import TorporError
+from torpor.domain.records import NOTHING_SEEN, Observation, ObservedContainer, ObservedVolume
+from torpor.ports import Fence, Home
+from torpor.runtimes.docker.runtime import DockerRuntime
+
+pytestmark = [pytest.mark.anyio, pytest.mark.long]
+
+Verb = Callable[[DockerRuntime, Home, Fence], Awaitable[object]]
+HALF_MADE = "half-made"
+
+
+async def ensure_volume(runtime: DockerRuntime, home: Home, fence: Fence) -> None:
+    await runtime.ensure_volume(home, fence)
+
+
+async def mark_volume(runtime: DockerRuntime, home: Home, fence: Fence) -> None:
+    await runtime.mark_volume(home, marker_of(home), fence)
+
+
+async def ensure_running(runtime: DockerRuntime, home: Home, fence: Fence) -> None:
+    await runtime.ensure_running(running_program(home, *SLEEPING), fence, unheard)
+
+
+async def ensure_no_container(runtime: DockerRuntime, home: Home, fence: Fence) -> None:
+    await runtime.ensure_no_container(home.workspace_id, fence)
+
+
+async def ensure_no_volume(runtime: DockerRuntime, home: Home, fence: Fence) -> None:
+    await runtime.ensure_no_volume(home, fence, archived_revision=1)
+
+
+async def ensure_no_half_made(runtime: DockerRuntime, home: Home, fence: Fence) -> None:
+    await runtime.ensure_no_half_made(home, fence)
+
+
+async def admit(runtime: DockerRuntime, home: Home, fence: Fence) -> None:
+    await runtime.admit(home.workspace_id, fence)
+
+
+async def run_at_home(runtime: DockerRuntime, home: Home, fence: Fence) -> None:
+    job = python_job(COUNT + RUNS)
+    # An interrupted run may have happened; a finished one is not repeated, unless its result was lost.
+    assert await runtime.run_at_home(home, job, fence, unheard) in ({"runs": 1}, {"runs": 2})
+
+
+@dataclass(frozen=True)
+class Case:
+    verb: Verb
+    before: tuple[Verb, ...]
+    after: Callable[[Home], Observation]
+
+
+def present(home: Home, *, container: bool = False, is_ready: bool = True) -> Observation:
+    volume = ObservedVolume(home.generation, marker_of(home) if is_ready else None)
+    return Observation(frozenset({volume}), ObservedContainer(home.generation, 1, ready=False) if container else None)
+
+
+CASES = {
+    "ensure_volume": Case(ensure_volume, (), lambda home: present(home, is_ready=False)),
+    "mark_volume": Case(mark_volume, (ensure_volume,), present),
+    "admit": Case(admit, (ensure_volume, mark_volume), present),
+    "run_at_home": Case(run_at_home, (ensure_volume, mark_volume), present),
+    "ensure_running": Case(ensure_running, (ensure_volume, mark_volume), lambda home: present(home, container=True)),
+    "ensure_no_container": Case(ensure_no_container, (ensure_volume, mark_volume, ensure_running), present),
+    "ensure_no_volume": Case(ensure_no_volume, (ensure_volume, mark_volume), lambda _home: NOTHING_SEEN),
+    "ensure_no_half_made": Case(ensure_no_half_made, (ensure_volume,), lambda _home: NOTHING_SEEN),
+}
+
+
+def names_of(engine: DockerEngine, home: Home) -> list[int]:
+    """How many containers and volumes there are of this workspace."""
+    match = f"name={home.workspace_id}"
+    return [
+        len(engine.docker("ps", "--all", "--quiet", "--filter", match).split()),
+        len(engine.docker("volume", "ls", "--quiet", "--filter", match).split()),
+    ]
+
+
+@pytest.mark.parametrize("answers_last", [True, False], ids=["after the answer", "before the answer"])
+@pytest.mark.parametrize("name", CASES)
+async def test_an_interrupted_verb_is_completed_by_the_next_controller(
+    engine: DockerEngine, make_runtime: MakeRuntime, name: str, answers_last: bool
+) -> None:
+    case = CASES[name]
+    steady = make_runtime()
+    await steady.start()
+
+    async def prepared() -> Home:
+        home = a_home()
+        for step in case.before:
+            await step(steady, home, Fence("op", 1))
+        return home
+
+    async with engine_relay(engine.url) as relay:
+        counted = make_runtime(engine=relay.url)
+        await counted.start()
+        reference = await prepared()
+        begun = len(relay.requests)
+        await case.verb(counted, reference, Fence("op", 2))
+        calls = len(relay.requests) - begun
+        assert (await steady.observe()).of(reference.workspace_id) == case.after(reference)
+        expected = names_of(engine, reference)
+    assert calls > 1
+    for point in range(1, calls + 1):
+        home = await prepared()
+        async with engine_relay(engine.url) as relay:
+            killed = make_runtime(engine=relay.url)
+            await killed.start()
+            relay.cut_off_after(point, answers_last=answers_last)
+            try:
+                await case.verb(killed, home, Fence("op", 2))
+            except TorporError:
+                pass
+            else:
+                assert point == calls, f"it did not need the calls after {relay.requests[-1]}"
+            seen = (await steady.observe()).of(home.workspace_id)
+            where = f"killed at call {point}, {relay.requests[-1]}"
+            assert not any(volume.is_illegible for volume in seen.volumes), where
+            await killed.close()
+        await case.verb(steady, home, Fence("op", 3))
+        assert (await steady.observe()).of(home.workspace_id) == case.after(home), where
+        assert names_of(engine, home) == expected, where
