@@ -255,7 +255,7 @@ async def test_the_agent_runs_programs_of_the_image(with_busybox: ForeignRoot, t
 async def test_the_terminal_of_the_kit_serves_its_page(with_busybox: ForeignRoot, tmp_path: Path) -> None:
     terminal = (*layout.python_argv(), f"{layout.MOUNT}/{layout.INSIDE}/terminal.py", "--socket", "/work/socket")
     with running_agent(with_busybox, tmp_path, terminal, program_socket="/work/socket"):
-        await until(lambda: agent_client.port_answers(str(tmp_path / "control"), 5))
+        await until(lambda: agent_client.port_answers(Address(unix_path=str(tmp_path / "control")), 5))
         reader, writer = await asyncio.open_unix_connection(tmp_path / "bridge")
         writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         said = await asyncio.wait_for(reader.read(), STOP_TIMEOUT_S)

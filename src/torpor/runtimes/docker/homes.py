@@ -3,6 +3,7 @@
 The holder is never started. Because it refers to them, `volume prune` and `volume rm` do not remove a home and its record.
 """
 
+import contextlib
 import io
 import json
 import secrets
@@ -135,7 +136,7 @@ class EngineHomes:
         is_current = again.record is not None and again.record.nonce == record.nonce
         if not (is_current and (again.birth != ABSENT) == has_volume):
             await self._forget(home, (record.number,))
-            await self._remove_silent(home, record.number)
+            await self.remove_silent(home)
             return None
         await self._forget(home, [number for number in again.numbers if number < record.number])
         return found
@@ -166,7 +167,7 @@ class EngineHomes:
         again = found.of(listed.home)
         if again.birth == ABSENT or again.number != listed.number:
             await self._engine.remove_container(object_names.holder_name(listed.home, listed.number))
-            await self._remove_silent(listed.home, listed.number)
+            await self.remove_silent(listed.home)
         return found
 
     async def _hold(self, home: Home, number: int) -> None:
@@ -195,11 +196,11 @@ class EngineHomes:
                 return name
             raise Failed(Code.VOLUME_CREATE_FAILED, f"the engine refused a container: {refusal.message}") from refusal
 
-    async def _remove_silent(self, home: Home, number: int) -> None:
-        """Remove volumes that the engine created because a holder referred to volumes that had just been removed."""
+    async def remove_silent(self, home: Home) -> None:
+        """Remove volumes that the engine created because a container referred to volumes that had just been removed."""
         wanted = [f"{SILENT}={self._installation}"]
-        for volume in await self._engine.volumes(wanted, [home.workspace_id]):
-            if volume.name in (object_names.home_name(home), object_names.record_name(home, number)):
+        for volume in await self._engine.volumes(wanted, [object_names.home_name(home)]):
+            with contextlib.suppress(EngineRefusal):  # another controller's container refers to it, and that one removes it
                 await self._engine.remove_volume(volume.name)
 
     async def create_from_empty_image(self, name: str, config: Mapping[str, object]) -> str:

@@ -27,7 +27,7 @@ class DockerOptions:
     """Folders of the engine's machine that jobs see at the same paths: an archive store that is a folder."""
     call_s: float = 60.0
     """The timeout of one call to the engine. Calls that stream have none."""
-    probe_s: float = 1.0
+    probe_s: float = 2.0
     """How long an observation waits for the agent of one container."""
     log_bytes: int = 1 * MIB
     """The engine rotates a container's log at this size; one older file is kept."""

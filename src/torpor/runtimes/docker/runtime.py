@@ -91,6 +91,8 @@ class DockerRuntime:
 
     def _remember(self, found: EngineListing, only: frozenset[str] | None) -> None:
         """Note which containers run, for verbs that do not ask the engine."""
+        if only is None:
+            self._containers.forget_all_but({listed.id for listed in found.containers.values()})
         for workspace_id in [one for one in self._running if only is None or one in only]:
             if workspace_id not in found.containers:
                 del self._running[workspace_id]
@@ -185,15 +187,24 @@ class DockerRuntime:
             listed = found.of(home)
             record_changes.permit_job(listed, writes=job.writes)
             begun = await finish_despite_cancel(self._jobs.begin(listed, job, fence))
-        return await self._jobs.finish(begun, progress)
+        return await self._finish_job(home, begun, progress)
+
+    async def _finish_job(self, home: Home, begun: str, progress: Progress) -> Mapping[str, object]:
+        try:
+            return await self._jobs.finish(begun, progress)
+        except Failed as failure:
+            if failure.code is Code.VOLUME_NOT_READY:  # the home was removed during the start
+                await self._homes.remove_silent(home)
+            raise
 
     async def home_bytes(self, home: Home) -> int | None:
-        listed = (await self._homes.list(frozenset({home.workspace_id}))).of(home)
-        if listed.birth == ABSENT:
-            return None
         try:
-            begun = await finish_despite_cancel(self._jobs.begin_measuring(listed))
-            return int(str((await self._jobs.finish(begun, lambda _done, _total: None))["bytes"]))
+            async with self._lock_of(home.workspace_id):
+                listed = (await self._homes.list(frozenset({home.workspace_id}))).of(home)
+                if listed.birth == ABSENT:
+                    return None
+                begun = await finish_despite_cancel(self._jobs.begin_measuring(listed))
+            return int(str((await self._finish_job(home, begun, lambda _done, _total: None))["bytes"]))
         except Failed as failure:
             raise Unavailable(f"the home of workspace {home.workspace_id} cannot be measured: {failure.message}") from failure
 
@@ -229,6 +240,7 @@ class DockerRuntime:
                 await self._containers.order(running, container, opened.record, environment)
             except Failed:
                 await finish_despite_cancel(self._containers.remove(running.id))
+                await self._homes.remove_silent(home)
                 raise
             self._running[home.workspace_id] = running
 
@@ -311,10 +323,8 @@ class DockerRuntime:
         async with self._lock_of(workspace_id):
             found = await self._homes.list(frozenset({workspace_id}))
             self._admit(found, workspace_id, fence)
-            if found.epoch(workspace_id) < fence.epoch:
-                for listed in found.homes_of(workspace_id):
-                    await self._note_epoch(listed.home, fence)
-                found = await self._homes.list(frozenset({workspace_id}))
+            for home in [one.home for one in found.homes_of(workspace_id) if one.epoch < fence.epoch]:
+                found = await self._note_epoch(home, fence)
             yield found
 
     def _admit(self, found: EngineListing, workspace_id: str, fence: Fence) -> None:
@@ -324,14 +334,14 @@ class DockerRuntime:
         else:
             self._epochs.pop(workspace_id, None)
 
-    async def _note_epoch(self, home: Home, fence: Fence) -> None:
+    async def _note_epoch(self, home: Home, fence: Fence) -> EngineListing:
         nonce = _word()
 
         def decide(listed: ListedHome, found: EngineListing) -> HomeRecord | None:
             self._admit(found, home.workspace_id, fence)
             return record_changes.admitted(listed, fence.epoch, nonce)
 
-        await self._homes.change(home, decide)
+        return await self._homes.change(home, decide)
 
     def _lock_of(self, workspace_id: str) -> asyncio.Lock:
         lock = self._locks.get(workspace_id)
