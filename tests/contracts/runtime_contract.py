@@ -9,6 +9,7 @@ import contextlib
 import socket
 import uuid
 from abc import ABC, abstractmethod
+from dataclasses import replace
 
 import pytest
 
@@ -905,6 +906,14 @@ class ProgramContract:
         command = 'test "$PWD" = "$HOME" && test -n "$PORT" && printf "%s " "$GREETING" && cat && echo oops >&2 && exit 7'
         done = await world.runtime.execute(home.workspace_id, ["sh", "-c", command], b"world")
         assert (done.exit_code, done.stdout, done.stderr) == (7, b"hello world", b"oops\n")
+
+    async def test_the_workspaces_own_variables_replace_those_of_the_template(self, world: ProgramWorld) -> None:
+        home = await ready_volume(world)
+        container = world.running(home, ("sleep", "60"), GREETING="template", OTHER="kept")
+        own = replace(container.program, own_environment={"GREETING": "{home} is no placeholder"})
+        await world.runtime.ensure_running(replace(container, program=own), FENCE, unheard)
+        asked = await world.runtime.execute(home.workspace_id, ["sh", "-c", 'echo "$GREETING, $OTHER"'], b"")
+        assert asked.stdout == b"{home} is no placeholder, kept\n"
 
     async def test_a_missing_command_exits_with_127(self, world: ProgramWorld) -> None:
         home = await running(world)

@@ -126,6 +126,7 @@ class EngineContainers:
                 "Memory": limits.memory_bytes,
                 "MemorySwap": limits.memory_bytes,
                 "PidsLimit": limits.processes,
+                "NanoCpus": int((limits.cpu_cores or 0) * 10**9),  # 0: all
                 "CpuShares": max(2, CPU_SHARES * program.cpu_weight // DEFAULT_WEIGHT),
                 "LogConfig": log_config(options.log_bytes),
             },

@@ -47,7 +47,7 @@ def agent_options(container: Container, image_environment: Mapping[str, str]) ->
         home=HOME,
     )
     words = () if program.is_verbatim else (*program.command, *program.environment.values())
-    given = {name: known.fill(value) for name, value in program.environment.items()}
+    given = {name: known.fill(value) for name, value in program.environment.items()} | dict(program.own_environment)
     path = image_environment.get("PATH") or DEFAULT_PATH
     environment = {
         "LANG": "C.UTF-8",
