@@ -205,6 +205,8 @@ async def run_agent(greeting: Greeting) -> int:
 
 def main() -> None:
     os.dup2(1, 2)  # one stream, so that the log keeps the order of lines
+    # The first process of a container ignores signals that it does not handle.
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(128 + signal.SIGTERM))
     greeting = read_greeting()
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)

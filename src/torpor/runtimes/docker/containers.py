@@ -222,9 +222,11 @@ class EngineContainers:
         return await agent_client.port_answers(running.control, self._options.probe_s)
 
     async def has_orders(self, running: RunningContainer) -> bool:
-        """Unavailable if the agent does not answer."""
+        """Unavailable if the agent does not answer. An agent that does not listen waits for its key, and has no orders."""
         try:
             kind, _ = await agent_client.ask(running.control, {"do": "state"}, ASK_S)
+        except ConnectionRefusedError:
+            return False
         except OSError as error:
             raise Unavailable(f"the agent of workspace {running.workspace_id} does not answer: {error}") from error
         return kind == YES

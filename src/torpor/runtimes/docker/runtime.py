@@ -227,11 +227,15 @@ class DockerRuntime:
             found = await self._homes.change(home, decide, found)
             opened, current = found.of(home), found.containers.get(home.workspace_id)
             if current is not None:
-                if current.home == home and (running := self._containers.running(current)) is not None:
+                running = self._containers.running(current)
+                has_orders = running is not None and await self._containers.has_orders(running)
+                if running is not None and has_orders and current.home == home:
                     self._running[home.workspace_id] = running
-                    if await self._containers.has_orders(running):
-                        return
-                await self._stop(current)
+                    return
+                if running is None or has_orders:
+                    await self._stop(current)
+                else:  # no program runs in it
+                    await self._containers.remove(current.id)
             await self._jobs.end_all(found.homes_of(home.workspace_id))
             running = await self._containers.create(container, fence.epoch)
             try:
