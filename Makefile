@@ -17,7 +17,7 @@ SETUP_DEV := $(SETUP) --dev
 CONFINE   := $(BIN)/python -m tools.packages
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up test check format docs bench e2e test-browser picture test-long test-deep test-sort-deep pins clean
+.PHONY: help setup up test check format docs bench e2e test-browser picture test-long test-engines test-deep test-sort-deep pins clean
 
 help: ## this list
 	@echo "Torpor: development workspaces that sleep when their people do."
@@ -36,7 +36,7 @@ up: ## the whole product on this machine; Ctrl-C stops it
 
 test: ## every test but those that need a browser or take minutes
 	@$(SETUP_DEV) && $(CONFINE)
-	@exec $(BIN)/pytest $(call PARALLEL,$(JOBS)) -m "not browser and not deep and not long" $(ARGS)
+	@exec $(BIN)/pytest $(call PARALLEL,$(JOBS)) -m "not browser and not deep and not long and not engine" $(ARGS)
 
 e2e: ## the real product as a user meets it, browser included
 	@$(SETUP_DEV) && $(CONFINE)
@@ -53,6 +53,10 @@ picture: ## take the README's screenshot, docs/pictures/workspaces.png
 test-long: ## every state that there can be, controllers that are killed, stopped and cut off, and what waits for long
 	@$(SETUP_DEV) && $(CONFINE)
 	@exec $(BIN)/pytest $(call PARALLEL,$(CORES)) -m long $(ARGS)
+
+test-engines: ## the runtimes of container engines, on engines that the tests start (root; package docker.io)
+	@$(SETUP_DEV) && $(CONFINE)
+	@exec $(BIN)/pytest $(call PARALLEL,$(CORES)) -m engine $(ARGS)
 
 test-deep: ## at random, for minutes: homes under random kills, loops under random cuts (CHAOS_SEED=, CHAOS_ROUNDS=, CHAOS_CUTS=)
 	@$(SETUP_DEV) && $(CONFINE)

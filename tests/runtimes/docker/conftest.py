@@ -4,6 +4,7 @@ import os
 import secrets
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,13 @@ from torpor.kit.kit_folder import ensure_kit
 from torpor.kit.manifest import Kit
 from torpor.runtimes.docker.options import DockerOptions
 from torpor.runtimes.docker.runtime import DockerRuntime
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that need the engine are in a target of their own (`make test-engines`)."""
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent) and "engine" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.engine)
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,7 @@ from torpor.domain.records import NOTHING_SEEN, Observation, ObservedContainer, 
 from torpor.ports import Fence, Home
 from torpor.runtimes.docker.runtime import DockerRuntime
 
-pytestmark = [pytest.mark.anyio, pytest.mark.long]
+pytestmark = pytest.mark.anyio
 
 Verb = Callable[[DockerRuntime, Home, Fence], Awaitable[object]]
 HALF_MADE = "half-made"
