@@ -5,7 +5,7 @@ first line on standard input is the container's key (`Greeting`): the configurat
 agent listens on one TCP port. On each connection both ends prove that they know the key (`proof`), and the client names a
 channel:
 
-- `control`: one request in frames, as for any agent (`agent`), and four more:
+- `control`: one request in frames, as for any agent (`agent`), and five more:
   {"do": "orders", ...} starts the program, once: Y, or N with the reason
   {"do": "state"}: Y if there are orders, N if not
   {"do": "log", "tail": 10}: one frame O with the last lines of the program's output
