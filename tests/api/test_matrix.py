@@ -64,6 +64,7 @@ NAMED = {
     "provider": "fake",
     "username": "zoe",
     "path": "x",
+    "name": "API_KEY",
 }
 BODIES: Mapping[CallPath, Any] = {
     ("POST", f"{V1}/login"): {"username": "ada", "password": "not hers"},
@@ -76,6 +77,7 @@ BODIES: Mapping[CallPath, Any] = {
     ("POST", f"{ONE}/exec"): {"command": ["true"]},
     ("POST", f"{ONE}/leases"): {"reason": "a build", "seconds": 60},
     ("PUT", f"{ONE}/shares/{{username}}"): {"role": "manage"},
+    ("PUT", f"{ONE}/secrets/{{name}}"): {"value": "a secret"},
 }
 # Allowed calls that fail here for another reason: no workspace is running, lost, deleted or latched.
 OTHERWISE: Mapping[CallPath, int] = {
@@ -89,6 +91,7 @@ OTHERWISE: Mapping[CallPath, int] = {
     ("POST", f"{ONE}/exec"): 409,
     (WEBSOCKET, f"{ONE}/exec"): 409,
     (WEBSOCKET, f"{ONE}/shell"): 409,
+    ("DELETE", f"{ONE}/secrets/{{name}}"): 404,
 }
 INSERT = """
 INSERT INTO workspaces (id, name, owner_id, template, desired_state, standby_ttl_s, archive_ttl_s, shares)

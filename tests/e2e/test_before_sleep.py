@@ -65,6 +65,7 @@ def test_a_failed_command_is_logged_and_the_workspace_stops(here: Product) -> No
     assert "before_sleep_failed" in here.log()
 
 
+@pytest.mark.long
 def test_a_command_that_hangs_and_uses_cpu_is_ended_and_the_workspace_stops(here: Product) -> None:
     # It ignores every signal that can be ignored, has a child, and uses enough CPU to be busy.
     hangs = "trap '' TERM INT HUP; sleep 61713.5 & while :; do :; done"

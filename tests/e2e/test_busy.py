@@ -63,6 +63,7 @@ def sleeps(here: Product, name: str) -> None:
     here.until(name, lambda seen: seen["desired_state"] == "STANDBY")
 
 
+@pytest.mark.long
 def test_a_command_in_the_browsers_terminal_is_not_killed(here: Product) -> None:
     here.ok("create", "sleeper", "--wait")
     type_in_the_browser(here, "sleeper", b"sleep 600\n", b"sleep 600")
@@ -72,6 +73,7 @@ def test_a_command_in_the_browsers_terminal_is_not_killed(here: Product) -> None
     sleeps(here, "sleeper")
 
 
+@pytest.mark.long
 def test_a_loop_in_the_background_is_not_killed(here: Product) -> None:
     here.ok("create", "burner", "--wait")
     # It needs three seconds of CPU time to reach five percent of a minute, which takes longer on a busy machine.
@@ -89,6 +91,7 @@ def test_an_idle_daemon_does_not_prevent_the_stop(here: Product) -> None:
     sleeps(here, "daemon")
 
 
+@pytest.mark.long
 def test_an_editor_that_is_not_used_stops_after_its_time(tmp_path: Path) -> None:
     with product(tmp_path, TORPOR_FOREGROUND_TTL=str(FOREGROUND_TTL_S), **HASTE) as here:
         here.ok("create", "editor", "--wait")

@@ -65,6 +65,7 @@ async def open_tab(here: Product, name: str) -> AsyncIterator[None]:
         yield
 
 
+@pytest.mark.long
 async def test_an_open_terminal_is_warned_and_does_not_prevent_the_stop(here: Product, tmp_path: Path) -> None:
     await asyncio.to_thread(here.ok, "create", "idle", "--wait")
     with followed(here, "idle", tmp_path / "events") as told:

@@ -154,6 +154,7 @@ def test_a_rule_of_the_operator_that_drops_is_honoured(made: MadeNetwork) -> Non
     assert FORWARDING not in said.abilities
 
 
+@pytest.mark.long
 def test_a_policy_that_drops_workspaces_is_reported_with_a_remedy_that_works(made: MadeNetwork) -> None:
     made.run("iptables", "-P", "FORWARD", "DROP", check=True)
     # As Docker sets it.
