@@ -21,7 +21,7 @@ from torpor.kit.manifest import Kit, files_of, is_intact
 
 LARGEST_BYTES = 60_000_000
 WHEEL_OF_OTHERS = "site/obstore/_obstore.abi3.so"
-"""Its compiler wrote paths of the machine that made the wheel, which may be the same as here (/root/.cargo)."""
+"""Its compiler wrote paths of the machine that made the wheel, which may be the same as here."""
 
 
 def test_it_is_small(kit: Kit) -> None:

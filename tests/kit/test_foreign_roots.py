@@ -127,7 +127,7 @@ def test_it_is_the_interpreter_of_this_machine(bare: ForeignRoot) -> None:
 
 def test_it_imports_nothing_from_the_image_or_the_environment(bare: ForeignRoot) -> None:
     (bare.work / "json.py").write_text("raise SystemExit('imported from the image')")
-    environment = {"PYTHONPATH": "/work", "PYTHONHOME": "/work", "PYTHONSTARTUP": "/work/json.py"}
+    environment = {"PYTHONPATH": "/data", "PYTHONHOME": "/data", "PYTHONSTARTUP": "/data/json.py"}
     program = "import json, sys; print(*sys.path, sep='\\n')"
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     folders = [f"lib/{version}", f"lib/{version}/lib-dynload", "site"]
@@ -146,7 +146,7 @@ activate = 1
 """
 
 
-@pytest.mark.parametrize(("name", "value"), [("LD_PRELOAD", "/lib/libc.so"), ("OPENSSL_CONF", "/work/openssl.cnf")])
+@pytest.mark.parametrize(("name", "value"), [("LD_PRELOAD", "/lib/libc.so"), ("OPENSSL_CONF", "/data/openssl.cnf")])
 def test_variables_for_the_images_own_programs_do_no_harm(with_musl: ForeignRoot, name: str, value: str) -> None:
     """Images preload an allocator, and configure OpenSSL."""
     (with_musl.work / "openssl.cnf").write_text(OPENSSL_MODULE)
@@ -195,9 +195,9 @@ def running_agent(
         control_fd=control,
         port=PORT,
         socket=program_socket,
-        home="/work",
+        home="/data",
         command=command,
-        environment={"HOME": "/work", "WHO": "a user"},
+        environment={"HOME": "/data", "WHO": "a user"},
         user=None,
         alone=True,
         own_network=True,
@@ -248,13 +248,13 @@ async def test_the_agent_runs_programs_of_the_image(with_busybox: ForeignRoot, t
         await until(lambda: agent_client.port_answers(control, 5))
         shell = ["/bin/sh", "-c", "echo $HOME; exec /bin/busybox id -u"]
         ended = await agent_client.execute(control, shell, b"", most_bytes=1000)
-        assert (ended.exit_code, ended.stdout) == (0, f"/work\n{UID}\n".encode())
+        assert (ended.exit_code, ended.stdout) == (0, f"/data\n{UID}\n".encode())
 
 
 @pytest.mark.anyio
 async def test_the_terminal_of_the_kit_serves_its_page(with_busybox: ForeignRoot, tmp_path: Path) -> None:
-    terminal = (*layout.python_argv(), f"{layout.MOUNT}/{layout.INSIDE}/terminal.py", "--socket", "/work/socket")
-    with running_agent(with_busybox, tmp_path, terminal, program_socket="/work/socket"):
+    terminal = (*layout.python_argv(), f"{layout.MOUNT}/{layout.INSIDE}/terminal.py", "--socket", "/data/socket")
+    with running_agent(with_busybox, tmp_path, terminal, program_socket="/data/socket"):
         await until(lambda: agent_client.port_answers(Address(unix_path=str(tmp_path / "control")), 5))
         reader, writer = await asyncio.open_unix_connection(tmp_path / "bridge")
         writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
@@ -300,9 +300,9 @@ def test_a_home_is_packed_and_unpacked(any_root: ForeignRoot) -> None:
     store.mkdir(mode=0o700)
     again.mkdir()
     give(home, store, again)
-    archives = HomeArchives("file:///work/store", python=layout.python_argv())
-    packed = run_job(any_root, archives.pack_job(KEY, HOME, 7), "/work/home")
-    unpacked = run_job(any_root, archives.unpack_job(KEY), "/work/again")
+    archives = HomeArchives("file:///data/store", python=layout.python_argv())
+    packed = run_job(any_root, archives.pack_job(KEY, HOME, 7), "/data/home")
+    unpacked = run_job(any_root, archives.unpack_job(KEY), "/data/again")
     assert packed["manifest_root"] == unpacked["manifest_root"] == tree_root(home) == tree_root(again)
     assert packed["files"] == 3
 
@@ -330,7 +330,7 @@ def test_the_job_says_what_is_wrong_with_a_store(bare: ForeignRoot) -> None:
     home = make_home(bare.work)
     give(home)
     job = HomeArchives("file:///nowhere", python=layout.python_argv()).pack_job(KEY, HOME, 7)
-    ended = bare.run([*job.argv, "/work/home"], stdin=job.stdin)
+    ended = bare.run([*job.argv, "/data/home"], stdin=job.stdin)
     assert ended.returncode == 1
     assert json.loads(ended.stdout.splitlines()[-1])["error"]["code"] == "S3_ACCESS_ERROR"
 

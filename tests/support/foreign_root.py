@@ -1,4 +1,4 @@
-"""Run programs of the kit in a root that has nothing of this machine: the kit, /proc, /dev, /work, and a few given files."""
+"""Run programs of the kit in a root that has nothing of this machine: the kit, /proc, /dev, /data, and a few given files."""
 
 import os
 import shutil
@@ -30,12 +30,12 @@ class ForeignRoot:
     path: Path
     kit: Path
     work: Path
-    """The only folder in which its programs can write; /work inside."""
+    """The only folder in which its programs can write; /data inside."""
 
     def argv(self, command: Sequence[str], environment: Mapping[str, str]) -> list[str]:
         words = [str(find("bwrap")), "--unshare-pid", "--unshare-ipc", "--die-with-parent", "--as-pid-1", "--clearenv"]
         words += ["--ro-bind", str(self.path), "/", "--ro-bind", str(self.kit), str(layout.MOUNT)]
-        words += ["--proc", "/proc", "--dev", "/dev", "--bind", str(self.work), "/work", "--chdir", "/"]
+        words += ["--proc", "/proc", "--dev", "/dev", "--bind", str(self.work), "/data", "--chdir", "/"]
         for name, value in environment.items():
             words += ["--setenv", name, value]
         if os.getuid() == 0:
@@ -65,7 +65,7 @@ def foreign_root(folder: Path, kit: Path) -> ForeignRoot:
     """A new root in a folder that other users can reach; skips the test if bubblewrap cannot make one here."""
     must_have(find("bwrap"), "bubblewrap")
     root, work = folder / "root", folder / "work"
-    for name in ("opt/torpor", "proc", "dev", "work"):
+    for name in ("opt/torpor", "proc", "dev", "data"):
         (root / name).mkdir(parents=True)
     work.mkdir()
     if os.getuid() == 0:
