@@ -549,8 +549,9 @@ def come_to_rest(case: Case, decision: Decision) -> Workspace:
 
 # Cases that are known to be at rest, so that they are not checked again.
 AT_REST: dict[object, Workspace] = {}
+# Mappings (shares, environment) are not hashed, and no decision depends on them.
 COLUMNS = attrgetter(
-    *(column.name for column in fields(Workspace) if column.name not in ("error", "version", "op_attempt", "shares"))
+    *(c.name for c in fields(Workspace) if c.hash is not False and c.name not in ("error", "version", "op_attempt"))
 )
 
 
