@@ -1,4 +1,4 @@
-"""Only complete kits count, whatever ends a build, and one process builds at a time."""
+"""Only complete kits count, however a build ends, and one process builds at a time."""
 
 import os
 import shutil

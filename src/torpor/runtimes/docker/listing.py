@@ -1,4 +1,4 @@
-"""Decide what a listing of an engine's objects means: homes, their records, containers, and the observation they amount to.
+"""Decide what a listing of an engine's objects means: homes, their records, containers, and an observation.
 
 Pure. Containers are listed before volumes: a home that is observed as ready is then not one whose container was missed.
 """
