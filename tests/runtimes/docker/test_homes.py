@@ -93,8 +93,9 @@ async def test_a_volume_of_another_program_is_not_used(engine: DockerEngine, run
     assert await seen(runtime, home) == NOTHING_SEEN
 
 
+@pytest.mark.parametrize("_round", range(10))
 async def test_many_controllers_change_a_record_and_one_wins_each_time(
-    engine: DockerEngine, make_runtime: MakeRuntime, runtime: DockerRuntime
+    engine: DockerEngine, make_runtime: MakeRuntime, runtime: DockerRuntime, _round: int
 ) -> None:
     home = a_home()
     controllers = [runtime, *(make_runtime() for _ in range(3))]

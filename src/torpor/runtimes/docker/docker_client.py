@@ -78,7 +78,7 @@ class DockerClient:
 
     async def remove_volume(self, name: str) -> None:
         """There is no volume with this name. CONFLICT if a container refers to it."""
-        with _unless(NOT_FOUND):
+        with unless(NOT_FOUND):
             await self._none(f"volumes/{name}", "DELETE")
 
     # ── containers ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -89,7 +89,7 @@ class DockerClient:
         return str(created["Id"])
 
     async def _start(self, container: str) -> None:
-        with _unless(NOT_MODIFIED):
+        with unless(NOT_MODIFIED):
             await self._none(f"containers/{container}/start", "POST")
 
     async def remove_container(self, container: str) -> None:
@@ -118,7 +118,7 @@ class DockerClient:
 
     async def stop_container(self, container: str, grace_s: float) -> None:
         """Send SIGTERM, and SIGKILL after the grace period. Returns when it has ended."""
-        with _unless(NOT_FOUND, NOT_MODIFIED):
+        with unless(NOT_FOUND, NOT_MODIFIED):
             params = {"t": str(math.ceil(grace_s))}
             await self._none(f"containers/{container}/stop", "POST", params=params, more_s=grace_s)
 
@@ -142,7 +142,7 @@ class DockerClient:
     async def logs(self, container: str, tail: int | str) -> bytes:
         """The last lines of its output, or "all"; empty if there is no such container."""
         raw = b""
-        with _unless(NOT_FOUND, CONFLICT):
+        with unless(NOT_FOUND, CONFLICT):
             raw = await self._bytes(f"containers/{container}/logs", params={"stdout": "1", "stderr": "1", "tail": str(tail)})
         return b"".join(_payloads(raw))
 
@@ -178,7 +178,7 @@ class DockerClient:
         """A bridge whose containers cannot reach each other."""
         options = {"com.docker.network.bridge.enable_icc": "false"}
         config = {"Name": name, "Driver": "bridge", "CheckDuplicate": True, "Options": options}
-        with _unless(CONFLICT):
+        with unless(CONFLICT):
             await self._none("networks/create", "POST", body=config)
 
     async def put_files(self, container: str, path: str, archive: bytes) -> None:
@@ -188,7 +188,7 @@ class DockerClient:
     async def get_file(self, container: str, path: str) -> bytes | None:
         """The content of one file; None if there is none."""
         packed = b""
-        with _unless(NOT_FOUND):
+        with unless(NOT_FOUND):
             packed = await self._bytes(f"containers/{container}/archive", params={"path": path})
         if not packed:
             return None
@@ -253,7 +253,7 @@ def _is_about_the_call(message: str) -> bool:
 
 
 @contextlib.contextmanager
-def _unless(*statuses: int) -> Iterator[None]:
+def unless(*statuses: int) -> Iterator[None]:
     """Ignore a refusal with one of these statuses."""
     try:
         yield

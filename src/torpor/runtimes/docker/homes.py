@@ -3,6 +3,7 @@
 The holder is never started. Because it refers to them, `volume prune` and `volume rm` do not remove a home and its record.
 """
 
+import asyncio
 import contextlib
 import io
 import json
@@ -15,7 +16,7 @@ from torpor.domain.errors import Code, Failed, Unavailable
 from torpor.domain.records import Marker
 from torpor.ports import Home
 from torpor.runtimes.docker import object_names
-from torpor.runtimes.docker.docker_client import CONFLICT, NOT_FOUND, DockerClient, EngineRefusal
+from torpor.runtimes.docker.docker_client import CONFLICT, NOT_FOUND, DockerClient, EngineRefusal, unless
 from torpor.runtimes.docker.home_record import HomeRecord, RecordState
 from torpor.runtimes.docker.listing import ABSENT, EngineListing, ListedHome, listing
 from torpor.runtimes.docker.object_names import BIRTH, IDENTITY, INSTALLATION, NONCE, SILENT, ObjectKind, home_labels, labels
@@ -32,6 +33,8 @@ MOST_NAMES = 50
 """For more workspaces, everything is listed: a filter with many names is slow."""
 ATTEMPTS = 8
 """How often a record is changed again after another controller was faster."""
+ATTEMPT_S = 0.1
+"""A container that is being created or removed has its name, but is in no list."""
 
 Decision = Callable[[ListedHome, EngineListing], HomeRecord | None]
 
@@ -151,10 +154,11 @@ class EngineHomes:
             raise Failed(Code.VOLUME_CREATE_FAILED, message)
 
     async def _forget(self, home: Home, numbers: Iterable[int]) -> None:
-        """Remove records and their holders."""
+        """Remove records and their holders. A record that another controller has just held again is removed by that one."""
         for number in numbers:
             await self._engine.remove_container(object_names.holder_name(home, number))
-            await self._engine.remove_volume(object_names.record_name(home, number))
+            with unless(CONFLICT):
+                await self._engine.remove_volume(object_names.record_name(home, number))
 
     # ── holders ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -165,7 +169,9 @@ class EngineHomes:
         await self._hold(listed.home, listed.number)
         found = await self.list(frozenset({listed.home.workspace_id}))
         again = found.of(listed.home)
-        if again.birth == ABSENT or again.number != listed.number:
+        if again.number > listed.number:
+            await self._forget(listed.home, (listed.number,))
+        elif again.birth == ABSENT or again.number < listed.number:
             await self._engine.remove_container(object_names.holder_name(listed.home, listed.number))
             await self.remove_silent(listed.home)
         return found
@@ -241,10 +247,14 @@ class EngineHomes:
         archive = packed(files)
         for _ in range(ATTEMPTS):
             found = await self.list(frozenset({home.workspace_id}))
-            if (holder := (await self.hold(found.of(home), found)).of(home).holder) is None:
+            listed = (await self.hold(found.of(home), found)).of(home)
+            if listed.birth == ABSENT:
                 raise Failed(Code.VOLUME_NOT_READY, f"there is no volume of generation {home.generation}")
+            if listed.holder is None:  # another controller is creating or replacing it
+                await asyncio.sleep(ATTEMPT_S)
+                continue
             try:
-                return await self._engine.put_files(holder, IN_HOLDER, archive)
+                return await self._engine.put_files(listed.holder, IN_HOLDER, archive)
             except EngineRefusal as refusal:
                 if refusal.status != NOT_FOUND:
                     code = Code.DISK_FULL if "no space left" in refusal.message else Code.VOLUME_CREATE_FAILED
