@@ -46,6 +46,7 @@ from torpor.control.events import EventPublisher
 from torpor.domain.access import EVERY_SCOPE
 from torpor.domain.hostnames import Hosts
 from torpor.domain.limits import RunningLimits
+from torpor.runtimes.local_access import LocalAccess
 from torpor.service.use import UseService
 from torpor.service.wishes import Wishes
 from torpor.store.database import Database, Role
@@ -264,7 +265,7 @@ async def product(folder: Path, postgres: EmbeddedPostgres, people_count: int) -
         app = make_app(
             wishes,
             accounts,
-            FakeRuntime(FakeWorld()),
+            LocalAccess(FakeRuntime(FakeWorld())),
             Health(nothing, nothing),
             hosts=HOSTS,
             events=EventSources(EventStore(service), feed, 30),

@@ -97,3 +97,12 @@ def test_processes_that_create_it_at_once_agree(path: Path) -> None:
         one.join(10)
     assert len(ids) == 8
     assert len(set(ids)) == 1
+
+
+def test_a_derived_key_depends_on_the_file_and_the_purpose(path: Path, tmp_path: Path) -> None:
+    key = SecretKey(path)
+    derived = key.derive("agents")
+    assert SecretKey(path).derive("agents") == derived
+    assert key.derive("another purpose") != derived
+    assert SecretKey(tmp_path / "another").derive("agents") != derived
+    assert key.read() not in (None, derived)

@@ -12,7 +12,7 @@ from typing import Protocol, TypeAlias
 
 from torpor.domain.busy import Work
 from torpor.domain.disk import Disk
-from torpor.domain.records import ArchiveKey, Marker, ProvenArchive, Survey
+from torpor.domain.records import ArchiveKey, Marker, ProvenArchive, Survey, Workspace
 from torpor.domain.usage import Usage, UsageSample
 
 Progress: TypeAlias = Callable[[int, int | None], None]
@@ -321,6 +321,35 @@ class Runtime(Protocol):
     async def stop_all(self) -> None:
         """Torpor ends. Engines whose containers outlive Torpor leave them running; the others end them."""
         ...
+
+
+class WorkspaceAccess(Protocol):
+    """How API and proxy reach running workspaces: by the rows that the controllers write, or by a runtime in this process.
+
+    The verbs are those of `Runtime` with the same names.
+    """
+
+    def address(self, workspace: Workspace, port: int | None = None) -> Address | None: ...
+
+    async def execute(self, workspace: Workspace, command: Sequence[str], stdin: bytes) -> ExecResult: ...
+
+    async def start_command(
+        self, workspace: Workspace, command: Sequence[str], *, terminal: TerminalSize | None = None
+    ) -> RunningCommand: ...
+
+    async def shell(self, workspace: Workspace, *, columns: int, rows: int) -> Shell: ...
+
+    def logs(self, workspace: Workspace, *, tail: int) -> AsyncIterator[bytes]: ...
+
+
+class KeptLogs(Protocol):
+    """The last lines of containers that were removed."""
+
+    async def keep(self, workspace_id: str, lines: bytes) -> None:
+        """They replace those of earlier containers."""
+        ...
+
+    async def read(self, workspace_id: str) -> bytes: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Encrypt and decrypt the secrets of workspaces with the key of this installation.
+"""Encrypt and decrypt the secrets of workspaces with the key of this installation, and derive its other keys.
 
 The key is a file that only Torpor reads. AES-256-GCM: a sealed value is a nonce and the encrypted text, bound to the workspace
 and the name, so that a value cannot be moved to another workspace in the database.
@@ -8,6 +8,7 @@ import base64
 import binascii
 import contextlib
 import hashlib
+import hmac
 import os
 import secrets
 import stat
@@ -51,6 +52,10 @@ class SecretKey:
             return AESGCM(key).decrypt(nonce, text, _bound_to(secret.workspace_id, secret.name)).decode()
         except (InvalidTag, ValueError):
             raise _unreadable(secret, "its encrypted value is damaged") from None
+
+    def derive(self, purpose: str) -> bytes:
+        """A key for another purpose, the same in every process with this file, which is created if it is missing."""
+        return hmac.digest(self._read_or_create(), purpose.encode(), "sha256")
 
     def read(self) -> bytes | None:
         """The key; None if there is no file. Refused `bad_secret_key` if the file cannot be used."""

@@ -101,10 +101,27 @@ class Settings(BaseModel):
         None,
         description="Where archives are stored: file:///dir, s3://bucket/prefix, gs://, az://. Default: in the data directory.",
     )
-    runtime: Literal["auto", "process", "fake"] = Field(
+    runtime: Literal["auto", "process", "docker", "fake"] = Field(
         "auto",
-        description="What runs workspaces. `process`: programs on this machine, confined as far as the machine allows. `auto`: "
-        "the same as `process`. `fake` runs nothing and is for tests.",
+        description="What runs workspaces. `process`: programs on this machine, confined as far as the machine allows. "
+        "`docker`: containers of a Docker engine on this machine. `auto`: the same as `process`. `fake` runs nothing and is "
+        "for tests.",
+    )
+    engine_url: str = Field(
+        "unix:///run/docker.sock",
+        description="The socket of the engine for the runtime `docker`. Only controllers use it.",
+    )
+    workspace_image: str = Field(
+        "debian:bookworm-slim",
+        min_length=1,
+        description="The image of workspaces whose template names none, for the runtime `docker`.",
+    )
+    workspace_user: int = Field(
+        1000,
+        ge=1,
+        lt=2**31,
+        description="The number of the user and group of homes and of all processes of workspaces, for the runtime `docker`. "
+        "Change it only while there is no home.",
     )
     templates_dir: Path | None = Field(
         None,
@@ -113,8 +130,9 @@ class Settings(BaseModel):
     )
     secret_key_file: Path | None = Field(
         None,
-        description="The file with the key that encrypts the secrets of workspaces. With `torpor serve`, all processes of the "
-        "roles api and controller need the same one. Default: `secrets.key` in the data directory, created when needed.",
+        description="The file with the key of this installation: it encrypts the secrets of workspaces, and proves to the "
+        "agents in containers who connects. With `torpor serve`, all processes need the same one. Default: `secrets.key` in "
+        "the data directory, created when needed.",
     )
     unconfined: bool = Field(
         False,
@@ -266,6 +284,13 @@ class Settings(BaseModel):
         # An origin has no path. Torpor compares it with a browser's Origin header to recognise its own pages.
         if value is not None and urlsplit(value).path not in ("", "/"):
             raise ValueError("must be http://HOST or https://HOST, with or without a port, and without a path")
+        return value
+
+    @field_validator("engine_url", mode="after")
+    @classmethod
+    def _is_on_this_machine(cls, value: str) -> str:
+        if not value.startswith("unix:///"):
+            raise ValueError("must be a socket on this machine, such as unix:///run/docker.sock (no remote engine)")
         return value
 
     @field_validator("domain", mode="after")

@@ -14,6 +14,7 @@ from torpor.accounts.provider import Provider
 from torpor.api.app import Health, make_app
 from torpor.domain.hostnames import Hosts
 from torpor.domain.limits import RunningLimits
+from torpor.runtimes.local_access import LocalAccess
 from torpor.service.use import UseService
 from torpor.service.wishes import Wishes
 from torpor.store.service_store import ServiceStore
@@ -68,7 +69,7 @@ async def platform(
         app = make_app(
             wishes,
             known.accounts,
-            FakeRuntime(FakeWorld()),
+            LocalAccess(FakeRuntime(FakeWorld())),
             Health(well, well),
             hosts=hosts,
             events=NO_EVENTS,

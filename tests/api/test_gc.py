@@ -26,6 +26,7 @@ from torpor.cli.exit_codes import CommandError, ExitCode
 from torpor.control.duties import run_duty
 from torpor.domain.hostnames import Hosts
 from torpor.domain.retention import GcPolicy
+from torpor.runtimes.local_access import LocalAccess
 from torpor.store.database import Database, Role
 from torpor.testing.fake_runtime import FakeArchives, FakeRuntime, FakeWorld
 
@@ -68,7 +69,7 @@ async def served(database_url: str, redis_url: str) -> AsyncIterator[Served]:
         app = make_app(
             here.wishes,
             accounts_of(database, bus),
-            FakeRuntime(world),
+            LocalAccess(FakeRuntime(world)),
             Health(nothing, nothing),
             hosts=Hosts("http://localhost", "localhost"),
             events=NO_EVENTS,

@@ -25,6 +25,7 @@ from torpor.domain.errors import Reason, Refused
 from torpor.domain.hostnames import Hosts
 from torpor.domain.limits import RunningLimits
 from torpor.domain.states import Phase, Wish, WishOrigin
+from torpor.runtimes.local_access import LocalAccess
 from torpor.service.use import UseService
 from torpor.service.wishes import Wishes
 from torpor.testing.defaults import DEFAULTS
@@ -86,7 +87,7 @@ async def caller_for(night: IdleStage, caller: accounts.Caller) -> Caller:
     app = make_app(
         night.wishes,
         accounts_of(night.database, night.bus),
-        FakeRuntime(FakeWorld()),
+        LocalAccess(FakeRuntime(FakeWorld())),
         Health(ready=nothing, coordinator=nothing),
         hosts=Hosts("http://localhost:8080", "localhost"),
         events=NO_EVENTS,

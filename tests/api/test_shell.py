@@ -25,6 +25,7 @@ from torpor.api.app import Health, make_app
 from torpor.api.events import EventSources
 from torpor.domain.access import EVERY_SCOPE, Scope, Share
 from torpor.ports import Container, Home, Runtime, Shell
+from torpor.runtimes.local_access import LocalAccess
 from torpor.testing.defaults import process_options
 from torpor.testing.fake_runtime import FakeContainer, FakeRuntime
 
@@ -117,7 +118,7 @@ async def elsewhere(here: LiveApi, runtime: Runtime) -> AsyncIterator[Path]:
     app = make_app(
         here.wishes,
         here.accounts,
-        runtime,
+        LocalAccess(runtime),
         Health(nothing, nothing),
         hosts=HOSTS,
         events=EventSources(here.events_store, here.feed, 30),

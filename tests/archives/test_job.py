@@ -166,6 +166,25 @@ def test_a_missing_home_is_an_error(world: ArchiveWorld) -> None:
     world.unpack(world.path / "nowhere").failed_with(Code.TAR_EXTRACT_FAILED)
 
 
+def test_a_job_that_sees_another_store_writes_nothing(world: ArchiveWorld) -> None:
+    job = world.archives.pack_job(KEY, HOME, 7)
+    order = json.loads(job.stdin)
+    assert order["store"] is None, "the identity is not known before the first call"
+    expected = "00000000-0000-4000-8000-00000000000a"
+    ended = run(replace(job, stdin=json.dumps({**order, "store": expected}).encode()), world.home())
+    error = ended.lines[-1]["error"]
+    assert error["code"] == Code.S3_ACCESS_ERROR
+    assert expected in error["message"]
+    assert "has no identity" in error["message"]
+
+
+def test_a_job_gets_the_credentials_that_it_does_not_inherit() -> None:
+    archives = HomeArchives("s3://bucket/prefix", job_environment={"AWS_SECRET_ACCESS_KEY": "hunter2"})
+    job = archives.pack_job(KEY, HOME, 1)
+    assert json.loads(job.stdin)["environment"] == {"AWS_SECRET_ACCESS_KEY": "hunter2"}
+    assert not any("hunter2" in word for word in job.argv)
+
+
 def test_an_unusable_store_is_an_error(world: ArchiveWorld) -> None:
     (world.path / "file").write_bytes(b"")
     archives = HomeArchives(f"file://{world.path}/file/store")

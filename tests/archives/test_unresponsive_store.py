@@ -17,7 +17,7 @@ from tests.support.waiting import until, wait_until
 from torpor.archives import archives
 from torpor.archives.archives import HomeArchives
 from torpor.archives.store import ArchiveStore, StoreAddress
-from torpor.domain.errors import Unavailable
+from torpor.domain.errors import Refused, Unavailable
 
 pytestmark = pytest.mark.anyio
 
@@ -128,7 +128,21 @@ def test_plain_http_when_it_is_allowed(s3: S3, name: str) -> None:
     assert ArchiveStore(StoreAddress.parse("s3://bucket"), options, pauses_s=()).size("a") is None
 
 
+@pytest.mark.parametrize("name", ["endpoint", "aws_endpoint_url"])
+def test_an_endpoint_with_http_allows_it(s3: S3, name: str) -> None:
+    options = dict(s3.options)
+    options[name] = options.pop("endpoint")
+    del options["allow_http"]
+    assert ArchiveStore(StoreAddress.parse("s3://bucket"), options, pauses_s=()).size("a") is None
+
+
+def test_an_endpoint_without_a_host_is_refused(s3: S3) -> None:
+    with pytest.raises(Refused, match="has no host"):
+        ArchiveStore(StoreAddress.parse("s3://bucket"), {**s3.options, "endpoint": "http://:9000"}, pauses_s=()).size("a")
+
+
 def test_plain_http_to_an_endpoint_of_the_environment(s3: S3, monkeypatch: pytest.MonkeyPatch) -> None:
     options = dict(s3.options)
+    del options["allow_http"]
     monkeypatch.setenv("AWS_ENDPOINT_URL", options.pop("endpoint"))
     assert ArchiveStore(StoreAddress.parse("s3://bucket"), options, pauses_s=()).size("a") is None

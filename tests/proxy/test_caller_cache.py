@@ -166,7 +166,7 @@ async def test_an_event_stream_ends_with_the_access(here: GateStage, tmp_path: P
         writer.close()
 
     house, front = here.inside.house, ProxyServer(here.gate, port=0, hosts=LOOPBACK)
-    house._address_of = lambda workspace_id, port: Address(unix_path=str(tmp_path / "events"))
+    house._address_of = lambda workspace, port: Address(unix_path=str(tmp_path / "events"))
     visitors_of(here)._cut = front.cut
     server = await asyncio.start_unix_server(pour, tmp_path / "events")
     await front.start()

@@ -28,6 +28,7 @@ TOLD = {
     "operation": (OPERATION, "state_changed"),
     "container_present": ("container_present = true", "state_changed"),
     "volume_present": ("volume_present = true", "state_changed"),
+    "location": ('location = \'{"host": "10.0.0.2"}\'', "state_changed"),
     "error_info": (ERROR, "error"),
     "desired_state": ("desired_state = 'ARCHIVED'", "state_changed"),
     "wish_version": ("wish_version = wish_version + 1", "state_changed"),

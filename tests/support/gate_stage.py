@@ -35,6 +35,7 @@ from torpor.ports import Address
 from torpor.proxy.gate import Forward, Reply, Verdict
 from torpor.proxy.host_router import GateHandlers, HostRouter
 from torpor.proxy.request_head import RequestHead, parse
+from torpor.runtimes.local_access import LocalAccess
 from torpor.service.activity import TouchQueue, use_reader
 from torpor.service.use import UseService
 from torpor.service.wishes import Wishes, skip_disk_check
@@ -228,7 +229,9 @@ async def gate_stage(
         publisher = EventPublisher(Outbox(controller), feed, encode=encode, retention_s=86_400)
         await owner.add_listener("workspace_changes", lambda *_: publisher.wake.set())
         await stack.enter_async_context(_background(run_duty(publisher, TERM)))
-        behind = ProxyServices(service, EventStore(database), wishes, accounts, revocations, runtime, activity, feed)
+        behind = ProxyServices(
+            service, EventStore(database), wishes, accounts, revocations, LocalAccess(runtime), activity, feed
+        )
         ada = await person(database, "ada")
         await stack.enter_async_context(doors.open(behind))
         here = GateStage(doors._gate, doors, owner, database, bus, accounts, revocations, wishes, runtime, ada, hints)

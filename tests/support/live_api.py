@@ -31,6 +31,7 @@ from torpor.control.duties import run_duty
 from torpor.control.events import EventPublisher
 from torpor.domain.hostnames import Hosts
 from torpor.domain.limits import RunningLimits
+from torpor.runtimes.local_access import LocalAccess
 from torpor.secret_key import SecretKey
 from torpor.service.use import UseService
 from torpor.service.wishes import Wishes
@@ -280,7 +281,7 @@ async def live_api(
         app = make_app(
             wishes,
             accounts,
-            FakeRuntime(here.world),
+            LocalAccess(FakeRuntime(here.world)),
             Health(ready, nothing),
             hosts=HOSTS,
             events=EventSources(events_store, feed, heartbeat_s),

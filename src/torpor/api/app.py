@@ -42,7 +42,7 @@ from torpor.api.users import user_routes
 from torpor.api.workspaces import workspace_routes
 from torpor.dashboard.assets import FILES, HEADERS, PAGES, asset
 from torpor.domain.hostnames import Hosts
-from torpor.ports import Runtime, UsageSeries
+from torpor.ports import UsageSeries, WorkspaceAccess
 from torpor.service.wishes import Wishes
 
 
@@ -69,7 +69,7 @@ class PlatformApp(FastAPI):
 def make_app(
     wishes: Wishes,
     accounts: Accounts,
-    runtime: Runtime,
+    access: WorkspaceAccess,
     health: Health,
     *,
     hosts: Hosts,
@@ -96,9 +96,9 @@ def make_app(
         session_routes(accounts, oidc_name=provider.options.name if provider is not None else None),
         token_routes(accounts),
         user_routes(accounts),
-        workspace_routes(wishes, runtime, hosts),
-        shell_routes(wishes, runtime, accounts, events.feed),
-        exec_routes(wishes, runtime, accounts, events.feed),
+        workspace_routes(wishes, access, hosts),
+        shell_routes(wishes, access, accounts, events.feed),
+        exec_routes(wishes, access, accounts, events.feed),
         event_routes(events, wishes, accounts, hosts=hosts),
         usage_routes(wishes, usage),
         lease_routes(wishes),

@@ -59,7 +59,7 @@ from torpor.api.websocket_session import (
 )
 from torpor.domain.audit import AuditAction
 from torpor.domain.errors import Failed, Refused, Unavailable
-from torpor.ports import SIGNALS, RunningCommand, Runtime, TerminalSize
+from torpor.ports import SIGNALS, RunningCommand, TerminalSize, WorkspaceAccess
 from torpor.service.wishes import Wishes
 
 WINDOW = 1 << 18
@@ -84,7 +84,7 @@ class ResizeMessage:
     size: TerminalSize
 
 
-def exec_routes(wishes: Wishes, runtime: Runtime, accounts: Accounts, feed: EventFeed) -> APIRouter:
+def exec_routes(wishes: Wishes, access: WorkspaceAccess, accounts: Accounts, feed: EventFeed) -> APIRouter:
     router = APIRouter(tags=["workspaces"])
 
     async def converse(visit: ConversationContext) -> ConversationEnd:
@@ -98,7 +98,7 @@ def exec_routes(wishes: Wishes, runtime: Runtime, accounts: Accounts, feed: Even
         # Only the program's name: an argument may be a password.
         program = start.command[0][: wire.LONGEST_PROGRAM]
         found = await wishes.enter(visit.caller, visit.found.id, AuditAction.WORKSPACE_EXEC, program=program)
-        command = await runtime.start_command(found.id, start.command, terminal=start.terminal)
+        command = await access.start_command(found, start.command, terminal=start.terminal)
         try:
             async with wishes.using.keeping_awake(found):
                 return await ExecConversation(visit, command).run()

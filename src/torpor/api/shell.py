@@ -43,7 +43,7 @@ from torpor.api.wire import to_json_value
 from torpor.domain.audit import AuditAction
 from torpor.domain.errors import Failed, Refused, Unavailable
 from torpor.domain.sleep_warning import is_news
-from torpor.ports import Runtime, Shell, TerminalSize
+from torpor.ports import Shell, TerminalSize, WorkspaceAccess
 from torpor.service.wishes import Wishes
 
 COLUMNS, ROWS = 80, 24
@@ -52,12 +52,12 @@ UNREAD_S = 60.0
 CHUNK = 1 << 16
 
 
-def shell_routes(wishes: Wishes, runtime: Runtime, accounts: Accounts, feed: EventFeed) -> APIRouter:
+def shell_routes(wishes: Wishes, access: WorkspaceAccess, accounts: Accounts, feed: EventFeed) -> APIRouter:
     router = APIRouter(tags=["workspaces"])
 
     async def open_shell(visit: ConversationContext, wanted: TerminalSize) -> Shell:
         found = await wishes.enter(visit.caller, visit.found.id, AuditAction.WORKSPACE_SHELL)
-        return await runtime.shell(found.id, columns=wanted.columns, rows=wanted.rows)
+        return await access.shell(found, columns=wanted.columns, rows=wanted.rows)
 
     async def converse(visit: ConversationContext, wanted: TerminalSize, opened: Shell | None) -> ConversationEnd:
         try:

@@ -13,7 +13,7 @@ from torpor.domain.errors import Refused
 from torpor.domain.hostnames import Hosts
 from torpor.domain.records import Workspace
 from torpor.domain.states import Phase, Wish
-from torpor.ports import Runtime
+from torpor.ports import WorkspaceAccess
 from torpor.service.wishes import Wishes
 
 LONGEST_KEY = 200
@@ -32,7 +32,7 @@ Key = Annotated[
 ]
 
 
-def workspace_routes(wishes: Wishes, runtime: Runtime, hosts: Hosts) -> APIRouter:
+def workspace_routes(wishes: Wishes, access: WorkspaceAccess, hosts: Hosts) -> APIRouter:
     router = APIRouter(tags=["workspaces"])
 
     def out(workspace: Workspace) -> wire.WorkspaceOut:
@@ -141,7 +141,7 @@ def workspace_routes(wishes: Wishes, runtime: Runtime, hosts: Hosts) -> APIRoute
         async with wishes.using.keeping_awake(found):
             try:
                 async with asyncio.timeout(EXEC_S):
-                    done = await runtime.execute(found.id, body.command, stdin)
+                    done = await access.execute(found, body.command, stdin)
             except TimeoutError:
                 raise Refused(
                     "took_too_long",
@@ -152,7 +152,7 @@ def workspace_routes(wishes: Wishes, runtime: Runtime, hosts: Hosts) -> APIRoute
     @router.get("/workspaces/{workspace}/logs", response_class=PlainTextResponse)
     async def logs(workspace: str, caller: Asking, tail: Annotated[int, Query(ge=1, le=100_000)] = 200) -> Response:
         found = await wishes.find(caller, workspace)
-        text = b"".join([chunk async for chunk in runtime.logs(found.id, tail=tail)])
+        text = b"".join([chunk async for chunk in access.logs(found, tail=tail)])
         return PlainTextResponse(text)
 
     return router

@@ -34,7 +34,8 @@ class HomeArchives:
     """Archives in the store at `url`; implements `torpor.ports.Archives`.
 
     `options` are obstore's options for that store, including secrets; jobs get them on standard input only. `python` starts an
-    interpreter that has Torpor, for jobs. `empty_home_mode` is the mode of a home that is archived before it exists.
+    interpreter that has Torpor, for jobs. `job_environment`: variables with the store's credentials, for jobs that do not
+    inherit them. `empty_home_mode` is the mode of a home that is archived before it exists.
     """
 
     def __init__(
@@ -43,11 +44,13 @@ class HomeArchives:
         options: Mapping[str, str] | None = None,
         *,
         python: tuple[str, ...] = PYTHON,
+        job_environment: Mapping[str, str] | None = None,
         empty_home_mode: int = 0o700,
     ) -> None:
         self._address = StoreAddress.parse(url)
         self._options = dict(options or {})
         self._python = python
+        self._job_environment = dict(job_environment or {})
         self._empty_home_mode = empty_home_mode
         # Separate from the event loop's threads: a store that never answers would block all of them, and the rest of Torpor.
         self._threads = Threads(CALLS_AT_ONCE)
@@ -148,7 +151,8 @@ class HomeArchives:
         return place
 
     def _job(self, action: str, key: ArchiveKey, *, writes: bool, **more: int) -> HomeJob:
-        order = {"action": action, "url": self._address.url, "options": self._options, "key": str(key), **more}
+        place = {"url": self._address.url, "options": self._options, "store": self._world, "environment": self._job_environment}
+        order = {"action": action, "key": str(key), **place, **more}
         return HomeJob((*self._python, "-m", "torpor.archives.job"), json.dumps(order).encode(), writes)
 
     async def _ask(self, question: Callable[[ArchiveStore], Answer]) -> Answer:

@@ -68,6 +68,18 @@ def do_unpack(place: ArchiveStore, key: ArchiveKey, order: Mapping[str, Any], ho
 ACTIONS = {"pack": do_pack, "unpack": do_unpack}
 
 
+def open_store(order: Mapping[str, Any]) -> ArchiveStore:
+    """The store that the controller uses. The same URL can name another one here: a folder that is not mounted, for example."""
+    place = ArchiveStore(StoreAddress.parse(order["url"]), order["options"])
+    if order["store"] is not None and (seen := place.identity()) != order["store"]:
+        what = "has no identity" if seen is None else f"is the archive store {seen}"
+        raise Failed(
+            Code.S3_ACCESS_ERROR,
+            f"the job does not see the archive store {order['store']} of the controller: {order['url']} {what} there",
+        )
+    return place
+
+
 def write_json_line(line: Mapping[str, object]) -> None:
     """Write one line to the parent process. If it has closed the pipe, exit silently: no one reads a message."""
     try:
@@ -103,7 +115,8 @@ def main(argv: list[str]) -> int:
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     try:
         order: Mapping[str, Any] = json.load(sys.stdin)
-        place = ArchiveStore(StoreAddress.parse(order["url"]), order["options"])
+        os.environ.update(order["environment"])
+        place = open_store(order)
         key = ArchiveKey.parse(order["key"])
         result = ACTIONS[order["action"]](place, key, order, Path(argv[-1]))
     except TorporError as error:

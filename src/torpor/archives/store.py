@@ -60,6 +60,8 @@ CONNECTION_OPTIONS = frozenset(
         "user_agent",
     }
 )
+# Options with the address of the server, which are also names of environment variables.
+ENDPOINT_OPTIONS = ("aws_endpoint", "aws_endpoint_url", "azure_storage_endpoint", "azure_endpoint")
 
 # The code of each library error, and whether a retry may help.
 ERROR_MEANS: dict[type[BaseError], tuple[Code, bool]] = {
@@ -159,6 +161,13 @@ class ArchiveStore:
         options = {_option(name): value for name, value in self.options.items()}
         connection: dict[str, Any] = {name: options[name] for name in options if name in CONNECTION_OPTIONS}
         config: dict[str, Any] = {name: options[name] for name in options if name not in CONNECTION_OPTIONS}
+        endpoint = _endpoint(options)
+        if endpoint and not urlsplit(endpoint).hostname:  # obstore panics
+            raise Refused(
+                "bad_archive_url", f"the endpoint {endpoint!r} of the archive store has no host; expected http(s)://HOST"
+            )
+        if endpoint.startswith("http://"):
+            connection.setdefault("allow_http", "true")  # whoever names such an endpoint wants it
         # We count three tries; the client's own retries must end before a caller's timeout.
         retry: Any = {"max_retries": 2, "retry_timeout": timedelta(seconds=30)}
         visit: Any = from_url  # it has one type for each kind of store; ours depends on the URL
@@ -387,6 +396,12 @@ class ArchiveStore:
             place = directory / path
             for remains in place.parent.glob(place.name + "#*"):
                 remains.unlink(missing_ok=True)
+
+
+def _endpoint(options: Mapping[str, str]) -> str:
+    """The address of the server, if the options or the environment name one."""
+    given = (options.get(name) or os.environ.get(name.upper()) for name in ENDPOINT_OPTIONS)
+    return next(filter(None, given), options.get("endpoint") or options.get("endpoint_url") or "")
 
 
 def _option(name: str) -> str:

@@ -8,6 +8,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 
 from torpor.archives.archives import HomeArchives
+from torpor.assemble.docker_wiring import docker_engine
+from torpor.assemble.engine_parts import EngineParts, RoleDatabases
 from torpor.assemble.roles import EVERY_PART, ProcessRole
 from torpor.control.effect_executor import EffectExecutor
 from torpor.domain.disk import require_space, shortage
@@ -16,6 +18,8 @@ from torpor.domain.records import Workspace
 from torpor.domain.sizes import effective_size
 from torpor.domain.unconfined import CONFINED, ControllerConfinement, MissingProtection
 from torpor.ports import Archives, Limits, Program, Runtime
+from torpor.runtimes.docker.runtime import DockerRuntime
+from torpor.runtimes.local_access import LocalAccess
 from torpor.runtimes.process.confinement import (
     CPU_IS_A_WEIGHT,
     DISK_IS_NOT_ENFORCED,
@@ -37,24 +41,42 @@ MIB = 1 << 20
 DISK_S = 2.0
 
 
-async def choose_runtime(
-    settings: Settings, parts: frozenset[ProcessRole], stack: contextlib.AsyncExitStack, on_change: Callable[[str], None]
-) -> tuple[Runtime, Archives]:
-    """The runtime and the archives that the settings name; the process runtime is not started yet.
+async def choose_engine(
+    settings: Settings,
+    parts: frozenset[ProcessRole],
+    databases: RoleDatabases,
+    stack: contextlib.AsyncExitStack,
+    on_change: Callable[[str], None],
+) -> EngineParts:
+    """The runtime, the access and the archives that the settings name; the runtime is not started yet.
 
     `on_change` is called when a program ends or becomes ready, if the runtime notices that.
     """
-    if settings.runtime == "fake":
-        if settings.fake_engine is None:
-            raise Refused("bad_setting", "the runtime `fake` needs TORPOR_FAKE_ENGINE: set it to the socket of its engine")
-        from torpor.testing.fake_engine import RemoteFakeArchives, RemoteFakeRuntime  # no other runtime loads the fakes
+    match settings.runtime:
+        case "fake":
+            return await _fake(settings, parts, stack)
+        case "docker":
+            return await docker_engine(settings, databases, stack)
+        case _:
+            return _process(settings, parts, stack, on_change)
 
-        runtime, archives = RemoteFakeRuntime(settings.fake_engine), RemoteFakeArchives(settings.fake_engine)
-        stack.push_async_callback(runtime.close)
-        stack.push_async_callback(archives.close)
-        if ProcessRole.PROXY in parts:
-            await runtime.start()
-        return runtime, archives
+
+async def _fake(settings: Settings, parts: frozenset[ProcessRole], stack: contextlib.AsyncExitStack) -> EngineParts:
+    if settings.fake_engine is None:
+        raise Refused("bad_setting", "the runtime `fake` needs TORPOR_FAKE_ENGINE: set it to the socket of its engine")
+    from torpor.testing.fake_engine import RemoteFakeArchives, RemoteFakeRuntime  # no other runtime loads the fakes
+
+    runtime, archives = RemoteFakeRuntime(settings.fake_engine), RemoteFakeArchives(settings.fake_engine)
+    stack.push_async_callback(runtime.close)
+    stack.push_async_callback(archives.close)
+    if ProcessRole.PROXY in parts:
+        await runtime.start()
+    return EngineParts(runtime, LocalAccess(runtime), archives)
+
+
+def _process(
+    settings: Settings, parts: frozenset[ProcessRole], stack: contextlib.AsyncExitStack, on_change: Callable[[str], None]
+) -> EngineParts:
     if ProcessRole.CONTROLLER not in parts:
         raise Refused(
             "bad_role",
@@ -69,11 +91,14 @@ async def choose_runtime(
         allowed_networks=settings.allowed_networks,
         disk_reserve_bytes=settings.disk_reserve_bytes,
     )
-    return ProcessRuntime(settings.data, options=options, on_change=on_change), homes
+    runtime = ProcessRuntime(settings.data, options=options, on_change=on_change)
+    return EngineParts(runtime, LocalAccess(runtime), homes)
 
 
-async def confinement(settings: Settings, runtime: Runtime) -> ControllerConfinement:
+async def confinement(settings: Settings, runtime: Runtime | None) -> ControllerConfinement:
     """The protections that this runtime lacks; a runtime that runs no programs on this machine lacks none."""
+    if isinstance(runtime, DockerRuntime):
+        return ControllerConfinement(disk_warning=DISK_IS_NOT_ENFORCED)
     if not isinstance(runtime, ProcessRuntime):
         return CONFINED
     abilities = await runtime.abilities()
@@ -89,12 +114,15 @@ async def confinement(settings: Settings, runtime: Runtime) -> ControllerConfine
 
 
 async def start(
-    runtime: Runtime,
+    runtime: Runtime | None,
     confined: ControllerConfinement,
     disk_reserve_bytes: int,
     stack: contextlib.AsyncExitStack,
 ) -> None:
     """Start the runtime, and print what is not confined or does not work on this machine."""
+    if isinstance(runtime, DockerRuntime):
+        await runtime.start()
+        stack.push_async_callback(runtime.close)
     if not isinstance(runtime, ProcessRuntime):
         return
     await runtime.start()
@@ -110,10 +138,12 @@ async def start(
             print(f"torpor: no workspace can be started: {short}", file=sys.stderr)
 
 
-def space_check(runtime: Runtime, reserve_bytes: int) -> Callable[[int], Awaitable[None]]:
+def space_check(runtime: Runtime | None, reserve_bytes: int) -> Callable[[int], Awaitable[None]]:
     """A check that refuses a home that does not fit on the disk, if the free space is known."""
 
     async def check(needed_bytes: int) -> None:
+        if runtime is None:
+            return
         try:
             async with asyncio.timeout(DISK_S):
                 disk = await runtime.disk()
@@ -124,7 +154,7 @@ def space_check(runtime: Runtime, reserve_bytes: int) -> Callable[[int], Awaitab
     return check
 
 
-def is_exclusive(runtime: Runtime) -> bool:
+def is_exclusive(runtime: Runtime | None) -> bool:
     """It runs in this process and its data directory is locked, so the process that used it before is dead."""
     return isinstance(runtime, ProcessRuntime)
 

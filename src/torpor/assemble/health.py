@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from torpor.api.app import Health
 from torpor.bus.redis import Bus
 from torpor.control.coordinator import Coordinator
-from torpor.domain.disk import shortage
+from torpor.domain.disk import Disk, shortage
 from torpor.domain.errors import TorporError
 from torpor.loops import loop_statuses
 from torpor.ports import Archives, Runtime
@@ -27,7 +27,12 @@ ANSWERS_WITHIN_S = 3.0
 
 
 def health(
-    settings: Settings, database: Database, runtime: Runtime, archives: Archives, bus: Bus, coordinator: Coordinator | None
+    settings: Settings,
+    database: Database,
+    runtime: Runtime | None,
+    archives: Archives,
+    bus: Bus,
+    coordinator: Coordinator | None,
 ) -> Health:
     """`coordinator`: of this process, if it has the role controller."""
     service, began = ServiceStore(database), time.monotonic()
@@ -38,7 +43,7 @@ def health(
             _answer(members(database)),
             _answer(bus.reachable()),
             _answer(archives.reachable()),
-            _answer(runtime.disk()),
+            _answer(_disk(runtime)),
         )
         leader = next((one.node_id for one in living or () if one.is_leader), None)
         report: dict[str, Any] = {
@@ -89,6 +94,10 @@ async def until_ready(checks: Health, within_s: float) -> None:
 
 async def _held_back(service: ServiceStore) -> list[str]:
     return [latch.provider for latch in await service.latches() if latch.released_at is None]
+
+
+async def _disk(runtime: Runtime | None) -> Disk | None:
+    return await runtime.disk() if runtime is not None else None
 
 
 def _loops_out() -> dict[str, Any]:

@@ -14,6 +14,8 @@ from torpor.api.sessions import SIGN_IN_LINK
 from torpor.assemble import accounts_wiring, archive_directory, controller_wiring, embedded, engines
 from torpor.assemble.controller_wiring import ControllerServices
 from torpor.assemble.credentials import ADMIN, ensure_credentials
+from torpor.assemble.docker_wiring import require_shared_key
+from torpor.assemble.engine_parts import RoleDatabases
 from torpor.assemble.health import health, until_ready
 from torpor.assemble.logs import configure_log
 from torpor.assemble.process import background, open_database, run, running_front, serve_app, short_folder
@@ -73,11 +75,13 @@ def run_serve(settings: Settings, parts: frozenset[ProcessRole]) -> int:
         missing = [f"TORPOR_{name.upper()}" for name in EXTERNAL if getattr(settings, name) is None]
         if missing:
             raise Refused("bad_setting", f"serve needs existing services: set {', '.join(missing)}")
+        if settings.runtime == "docker":
+            require_shared_key(settings)
         await _start(settings, parts, stack, is_first_user_made=False)
         return f"torpor is ready at {settings.base_url} ({', '.join(sorted(parts))})"
 
     # Only the runtime `process` keeps its workspaces in the data directory.
-    return run(start, alone_in=settings.data if settings.runtime != "fake" else None)
+    return run(start, alone_in=settings.data if settings.runtime in ("auto", "process") else None)
 
 
 async def _start(
@@ -102,7 +106,11 @@ async def _start(
     hints, activity, feed, usage = RedisHints(bus), RedisActivity(bus), RedisFeed(bus), RedisUsageSeries(bus)
     touches = TouchQueue(activity, lease_s=settings.connection_lease)
     notifier = ChangeNotifier(hints)
-    runtime, archives = await engines.choose_runtime(settings, parts, stack, on_change=notifier.here)
+    controlled = None
+    if ProcessRole.CONTROLLER in parts:
+        controlled = await stack.enter_async_context(open_database(url, Role.CONTROLLER))
+    engine = await engines.choose_engine(settings, parts, RoleDatabases(database, controlled), stack, on_change=notifier.here)
+    runtime, archives = engine.runtime, engine.archives
     using = UseService(
         ServiceStore(database),
         new_id=_new_id,
@@ -131,8 +139,7 @@ async def _start(
     accounts = accounts_wiring.accounts(settings, database, bus, revocations, confinement)
     await stack.enter_async_context(background(accounts.run(), "people"))
     coordinator = None
-    if ProcessRole.CONTROLLER in parts:
-        controlled = await stack.enter_async_context(open_database(url, Role.CONTROLLER))
+    if controlled is not None and runtime is not None:
         coordinator = await controller_wiring.coordinator(
             settings,
             url,
@@ -150,7 +157,7 @@ async def _start(
     # After joining, so that another controller of the same world that is still alive is not disturbed.
     await engines.start(runtime, confinement, settings.disk_reserve_bytes, stack)
     code = await ensure_credentials(settings, accounts) if is_first_user_made else None
-    if coordinator is not None:
+    if coordinator is not None and runtime is not None:
         await stack.enter_async_context(background(coordinator.run(), "coordinator"))
         await stack.enter_async_context(background(hints.listen(coordinator.hint), "hints"))
         watch = controller_wiring.busy_watch(settings, runtime, activity, using, catalogue)
@@ -159,7 +166,7 @@ async def _start(
         await stack.enter_async_context(background(sampling.run(), "usage"))
     if ProcessRole.PROXY in parts:
         behind = ProxyServices(
-            ServiceStore(database), EventStore(database), wishes, accounts, revocations, runtime, activity, feed
+            ServiceStore(database), EventStore(database), wishes, accounts, revocations, engine.access, activity, feed
         )
         await stack.enter_async_context(proxy.open(behind))
     checks = health(settings, database, runtime, archives, bus, coordinator)
@@ -169,7 +176,7 @@ async def _start(
         app = make_app(
             wishes,
             accounts,
-            runtime,
+            engine.access,
             checks,
             hosts=proxy.hosts,
             events=EventSources(EventStore(database), events, settings.events_heartbeat),
@@ -187,7 +194,7 @@ async def _start(
     return code
 
 
-def _grace_s(settings: Settings, runtime: Runtime) -> float:
+def _grace_s(settings: Settings, runtime: Runtime | None) -> float:
     """If the workspaces end with this process, waiting helps little: their connections break anyway."""
     return min(settings.drain_grace, EXCLUSIVE_GRACE_S) if engines.is_exclusive(runtime) else settings.drain_grace
 

@@ -13,7 +13,7 @@ from torpor.bus.revocations import Revocations
 from torpor.domain.errors import Refused, Unavailable
 from torpor.domain.hostnames import Hosts
 from torpor.loops import stop
-from torpor.ports import Activity, Address, Feed, Runtime
+from torpor.ports import Activity, Address, Feed, WorkspaceAccess
 from torpor.proxy.caller_cache import CallerCache
 from torpor.proxy.connection_limits import ConnectionLimits, descriptor_limit, total_connections
 from torpor.proxy.host_router import GateHandlers, HostRouter, PlatformAddress
@@ -40,7 +40,7 @@ class ProxyServices:
     wishes: Wishes
     accounts: Accounts
     revocations: Revocations
-    runtime: Runtime
+    access: WorkspaceAccess
     activity: Activity
     feed: Feed
 
@@ -66,7 +66,7 @@ class ProxyWiring:
     @contextlib.asynccontextmanager
     async def open(self, behind: ProxyServices) -> AsyncIterator[None]:
         """Workspaces can be reached inside this context."""
-        using, runtime = behind.wishes.using, behind.runtime
+        using, access = behind.wishes.using, behind.access
         leases = ConnectionLeases(
             behind.activity,
             using.touch,
@@ -81,9 +81,7 @@ class ProxyWiring:
             behind.feed,
             on_change=lambda workspace_id, name: self._check_open_connections(visitors, routes, workspace_id, name),
         )
-        waking = WakeService(
-            behind.wishes, using, routes, is_reachable=lambda workspace_id: runtime.address(workspace_id) is not None
-        )
+        waking = WakeService(behind.wishes, using, routes, is_reachable=lambda workspace: access.address(workspace) is not None)
         house = WorkspaceGate(
             self.hosts,
             behind.accounts,
@@ -91,7 +89,7 @@ class ProxyWiring:
             visitors=visitors,
             waking=waking,
             usage=leases,
-            address_of=runtime.address,
+            address_of=access.address,
             patience_s=self._settings.wake_patience,
         )
         room = LimitPage(self.hosts, behind.wishes, routes=routes, visitors=visitors, waking=waking)

@@ -118,7 +118,7 @@ class GarbageCollector:
         tally = _GcTally(await self._store.begin(term, self._terms))
         self._skipped += 1
         try:
-            await self._store.forget_secrets(term, deleted_for_s=self._terms.retention.undelete_grace.total_seconds())
+            await self._store.forget_deleted(term, deleted_for_s=self._terms.retention.undelete_grace.total_seconds())
             totals = await self._collect(term, tally)
             report = tally.report(totals)
             await self._store.end(term, tally.begun_at, report)

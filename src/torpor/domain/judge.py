@@ -92,6 +92,7 @@ def judge(workspace: Workspace, seen: Observation, now: datetime) -> Verdict:
         error=error,
         container_present=facts.live is not None,
         container_ready=facts.container_ready,
+        location=facts.live.location if facts.live is not None else None,
         volume_present=facts.volume_present,
         volume_ready=facts.volume_ready,
         home_present=facts.home is not None,

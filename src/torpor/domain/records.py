@@ -49,6 +49,18 @@ class ProgramExit:
 
 
 @dataclass(frozen=True, slots=True)
+class ContainerLocation:
+    """Where the agent of a running container listens, and what identifies the key that it must know."""
+
+    host: str
+    port: int
+    nonce: str
+    """The container's key is derived from it (`torpor.inside.proof`)."""
+    key_id: str
+    """Identifies the installation's key that the container's key is derived from."""
+
+
+@dataclass(frozen=True, slots=True)
 class ObservedContainer:
     generation: int
     revision: int
@@ -58,6 +70,8 @@ class ObservedContainer:
     """It no longer runs and is not removed yet. It is not live, so it does not count as present."""
     is_paused: bool = False
     """Some of its processes are paused, because the disk is almost full. `ready` keeps its last value."""
+    location: ContainerLocation | None = None
+    """None: it does not run, or it is reached only through the runtime in its controller."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,6 +265,8 @@ class Workspace:
 
     shares: Mapping[str, str] = field(default_factory=dict, hash=False)
     """User name to `use` or `manage` (`torpor.domain.access`). Written by the service."""
+    location: ContainerLocation | None = None
+    """Of its running container, for API and proxy, which do not ask the engine. Written by the controller."""
     archive_home_bytes: int | None = None
     """The unpacked size of the home in the archive; None: not loaded."""
     home_size: HomeSize | None = None
@@ -356,6 +372,7 @@ class Verdict:
     """Generations without a marker: they are never started or archived."""
     ended: ProgramExit | None = None
     """The program of the row's revision ended without a request."""
+    location: ContainerLocation | None = None
 
 
 # ── reports of effects ────────────────────────────────────────────────────────────────────────────────────────────────

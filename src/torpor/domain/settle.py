@@ -79,6 +79,7 @@ def _is_as_before(workspace: Workspace, verdict: Verdict) -> bool:
         verdict.phase is workspace.phase
         and verdict.conditions == workspace.conditions
         and verdict.container_present == workspace.container_present
+        and verdict.location == workspace.location
         and verdict.volume_present == workspace.volume_present
         and (workspace.home_seen or not verdict.volume_ready)
         and (verdict.error == workspace.error or workspace.operation is not Operation.NONE)
@@ -94,6 +95,7 @@ def _as_judged(workspace: Workspace, verdict: Verdict, look: Circumstances) -> W
     seen = replace(
         workspace,
         container_present=verdict.container_present,
+        location=verdict.location,
         volume_present=verdict.volume_present,
         home_seen=workspace.home_seen or verdict.volume_ready,
         revision=workspace.revision + 1 if is_reopened else workspace.revision,

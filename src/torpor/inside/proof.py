@@ -37,6 +37,11 @@ def container_key(installation_key: bytes, nonce: str) -> bytes:
     return hmac.digest(installation_key, nonce.encode(), "sha256")
 
 
+def key_id(installation_key: bytes) -> str:
+    """Identifies the installation's key, and does not reveal it."""
+    return hmac.digest(installation_key, b"id", "sha256").hex()[:16]
+
+
 async def connect_with_proof(host: str, port: int, key: bytes) -> socket.socket:
     """A connection to the agent with this key; ProofFailed or another OSError if it cannot be reached."""
     connection = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)

@@ -39,7 +39,7 @@ class WakeService:
         using: UseService,
         routes: Routes,
         *,
-        is_reachable: Callable[[str], bool],
+        is_reachable: Callable[[Workspace], bool],
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._wishes = wishes
@@ -52,7 +52,7 @@ class WakeService:
         self._refused: dict[str, tuple[float, Refused]] = {}
 
     def standing(self, workspace: Workspace | None) -> Readiness:
-        return readiness(workspace, is_reachable=workspace is not None and self._is_reachable(workspace.id))
+        return readiness(workspace, is_reachable=workspace is not None and self._is_reachable(workspace))
 
     async def wake(self, caller: Caller, workspace: Workspace) -> Refused | None:
         """Request RUNNING; returns the refusal, if any. Concurrent calls share one request."""

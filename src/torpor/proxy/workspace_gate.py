@@ -53,7 +53,7 @@ SORRIES_KNOWN = 2_000
 
 
 P = ParamSpec("P")
-AddressOf: TypeAlias = Callable[[str, int | None], Address | None]
+AddressOf: TypeAlias = Callable[[Workspace, int | None], Address | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ class WorkspaceGate:
         if made is not None and not head.target.startswith(OWN_PATHS):
             known = self._routes.known(to.name)
             if known is not None and known.workspace is made.workspace and self._now() < made.visitor.good_until:
-                address = self._address_of(made.workspace.id, to.port)
+                address = self._address_of(made.workspace, to.port)
                 if address is made.address or address == made.address:
                     return made.way
         asks = read_knock_headers(head)
@@ -199,7 +199,7 @@ class WorkspaceGate:
 
     def _forward(self, asked: WorkspaceRequest, visitor: CachedCaller, workspace: Workspace) -> Verdict:
         to = asked.to
-        address = self._address_of(workspace.id, to.port)
+        address = self._address_of(workspace, to.port)
         if address is None:
             return self._answer(asked, KnockAnswer.SHOW, workspace, Readiness.WAKING)
         use = self._visitors.use(visitor, workspace.id, self._usage.of(workspace.id, standby_ttl_s=workspace.standby_ttl_s))

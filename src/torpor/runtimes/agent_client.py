@@ -49,6 +49,12 @@ async def ask(control: Address, request: Mapping[str, object], within_s: float) 
             writer.close()
 
 
+async def log(control: Address, tail: int, within_s: float) -> bytes:
+    """The last lines of the program's output. OSError as for `ask`."""
+    _, lines = await ask(control, {"do": "log", "tail": tail}, within_s)
+    return lines
+
+
 async def execute(control: Address, command: Sequence[str], stdin: bytes, *, most_bytes: int) -> ExecResult:
     """Run a command and collect its output. Closing the connection ends it, also if the call is cancelled."""
     running = await start_command(control, command)

@@ -168,10 +168,11 @@ class GcStore:
         is_due: bool = row["is_due"]
         return is_due
 
-    async def forget_secrets(self, term: int, *, deleted_for_s: float) -> None:
-        """Remove the secrets of workspaces that can no longer be undeleted."""
+    async def forget_deleted(self, term: int, *, deleted_for_s: float) -> None:
+        """Remove the secrets and the logs of workspaces that can no longer be undeleted."""
         async with self._leading(term) as connection:
             await connection.execute(GC["forget_secrets"], deleted_for_s)
+            await connection.execute(GC["forget_logs"], deleted_for_s)
 
     async def begin(self, term: int, terms: GcPolicy) -> datetime:
         async with self._leading(term) as connection:

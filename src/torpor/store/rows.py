@@ -1,6 +1,7 @@
 """Convert rows to records, and changes to rows."""
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
@@ -14,6 +15,7 @@ from torpor.domain.records import (
     ArchiveKey,
     Change,
     Conditions,
+    ContainerLocation,
     HomeSize,
     Recovery,
     Workspace,
@@ -63,6 +65,7 @@ def to_workspace(row: Mapping[str, Any]) -> Workspace:
         conditions=to_conditions(row["conditions"]),
         container_present=row["container_present"],
         volume_present=row["volume_present"],
+        location=ContainerLocation(**row["location"]) if row["location"] is not None else None,
         operation=Operation(row["operation"]),
         stage=Stage(row["stage"]),
         due_at=row["due_at"],
@@ -216,6 +219,7 @@ def _from_change(change: Change) -> dict[str, Any]:
         "conditions": from_conditions(after.conditions),
         "container_present": after.container_present,
         "volume_present": after.volume_present,
+        "location": asdict(after.location) if after.location is not None else None,
         "operation": after.operation,
         "stage": after.stage,
         "due_at": _iso(after.due_at),

@@ -12,6 +12,7 @@ import pytest
 from tests.support import open_folder
 from tests.support.docker_engine import DockerEngine, docker_engine
 from tests.support.engine_image import image_archive
+from tests.support.kept_logs import LogsInMemory
 from torpor.kit.kit_folder import ensure_kit
 from torpor.kit.manifest import Kit
 from torpor.runtimes.docker.options import DockerOptions
@@ -56,6 +57,7 @@ def installation() -> str:
     return f"test-{secrets.token_hex(6)}"
 
 
+INSTALLATION_KEY = b"key of the tests"
 MakeRuntime = Callable[..., DockerRuntime]
 
 
@@ -63,10 +65,11 @@ MakeRuntime = Callable[..., DockerRuntime]
 async def make_runtime(engine: DockerEngine, kit: Kit, image: str, installation: str) -> AsyncIterator[MakeRuntime]:
     """Each call is another controller of the same installation, with these options. Call `start` on it."""
     made: list[DockerRuntime] = []
+    logs = LogsInMemory()
 
     def make(**changes: Any) -> DockerRuntime:
         options = DockerOptions(engine.url, installation, image, grace_s=2.0, user=1000, job_image=image)
-        made.append(DockerRuntime(replace(options, **changes), kit=kit, installation_key=b"key of the tests"))
+        made.append(DockerRuntime(replace(options, **changes), kit=kit, installation_key=INSTALLATION_KEY, kept_logs=logs))
         return made[-1]
 
     with engine.network():

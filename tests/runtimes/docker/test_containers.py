@@ -41,7 +41,9 @@ async def started(runtime: DockerRuntime, *command: str, **environment: str) -> 
 
 
 async def seen(runtime: DockerRuntime, home: Home) -> ObservedContainer | None:
-    return (await runtime.observe()).of(home.workspace_id).container
+    """Without its location."""
+    found = (await runtime.observe()).of(home.workspace_id).container
+    return replace(found, location=None) if found is not None else None
 
 
 def inspected(engine: DockerEngine, home: Home) -> str:

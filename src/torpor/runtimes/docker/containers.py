@@ -5,15 +5,15 @@ import contextlib
 import json
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torpor.domain.busy import Foreground, Work
 from torpor.domain.errors import Code, Failed, Unavailable
-from torpor.domain.records import ProgramExit
+from torpor.domain.records import ContainerLocation, ProgramExit
 from torpor.domain.usage import Usage
 from torpor.inside.agent import OUTPUT, YES
 from torpor.inside.engine_agent import Greeting
-from torpor.inside.proof import channel, container_key
+from torpor.inside.proof import container_key, key_id
 from torpor.kit import layout
 from torpor.ports import Address, Container
 from torpor.runtimes import agent_client
@@ -22,9 +22,10 @@ from torpor.runtimes.docker.home_record import HomeRecord
 from torpor.runtimes.docker.homes import volume_mount
 from torpor.runtimes.docker.kit_volume import KitVolume
 from torpor.runtimes.docker.listing import ListedContainer
-from torpor.runtimes.docker.object_names import NONCE, TEMPLATE, ObjectKind, container_name, home_labels, home_name
+from torpor.runtimes.docker.object_names import KEY, NONCE, TEMPLATE, ObjectKind, container_name, home_labels, home_name
 from torpor.runtimes.docker.options import DockerOptions
 from torpor.runtimes.docker.program_orders import HOME, HOMES, INSIDE, SOCKETS, orders
+from torpor.runtimes.row_access import agent_address
 
 AGENT_PORT = 7008
 START_S = 30.0
@@ -47,12 +48,12 @@ class RunningContainer:
 
     id: str
     workspace_id: str
-    host: str
-    key: bytes
+    location: ContainerLocation
     template: str
+    installation_key: bytes = field(repr=False)
 
     def address(self, channel_name: str) -> Address:
-        return Address(host=self.host, port=AGENT_PORT, preamble=channel(channel_name), key=self.key)
+        return agent_address(self.installation_key, self.location, channel_name)
 
     @property
     def control(self) -> Address:
@@ -64,15 +65,20 @@ class EngineContainers:
         self._client = client
         self._options = options
         self._installation_key = installation_key
+        self._key_id = key_id(installation_key)
         self._kit_volume = volume
         self._ends: dict[str, ProgramExit] = {}
 
     def running(self, listed: ListedContainer) -> RunningContainer | None:
-        """The container if it runs; None otherwise."""
-        if listed.state != "running" or not listed.address or NONCE not in listed.labels:
+        """The container if it runs; None otherwise, and for one with the key of another installation key."""
+        labels = listed.labels
+        if listed.state != "running" or not listed.address or NONCE not in labels or labels.get(KEY) != self._key_id:
             return None
-        key = container_key(self._installation_key, listed.labels[NONCE])
-        return RunningContainer(listed.id, listed.workspace_id, listed.address, key, listed.labels.get(TEMPLATE, ""))
+        return self._running(listed.id, listed.workspace_id, listed.address, labels[NONCE], labels.get(TEMPLATE, ""))
+
+    def _running(self, container: str, workspace_id: str, host: str, nonce: str, template: str) -> RunningContainer:
+        location = ContainerLocation(host, AGENT_PORT, nonce, self._key_id)
+        return RunningContainer(container, workspace_id, location, template, self._installation_key)
 
     # ── start ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -90,7 +96,7 @@ class EngineContainers:
         try:
             await self._client.start_with_input(created, self._options.network, Greeting(key.hex(), AGENT_PORT).line())
             host = await self._address(created)
-            running = RunningContainer(created, container.home.workspace_id, host, key, template)
+            running = self._running(created, container.home.workspace_id, host, nonce, template)
             await self._wait_for_agent(running)
         except EngineRefusal as refusal:
             await self._client.remove_container(created)
@@ -102,7 +108,7 @@ class EngineContainers:
 
     def _config(self, container: Container, nonce: str, epoch: int) -> dict[str, object]:
         home, program, limits, options = container.home, container.program, container.limits, self._options
-        more = {"nonce": nonce, "epoch": str(epoch), "template": program.template}
+        more = {"nonce": nonce, "key": self._key_id, "epoch": str(epoch), "template": program.template}
         return {
             "Image": options.image,
             "Entrypoint": [*layout.python_argv(), f"{INSIDE}/start_engine_agent.py"],
@@ -244,8 +250,7 @@ class EngineContainers:
     async def log(self, listed: ListedContainer, tail: int) -> bytes:
         if (running := self.running(listed)) is not None:
             with contextlib.suppress(OSError):
-                _, payload = await agent_client.ask(running.control, {"do": "log", "tail": tail}, ASK_S)
-                return payload
+                return await agent_client.log(running.control, tail, ASK_S)
         return await self._client.logs(listed.id, tail)
 
     async def append_log(self, running: RunningContainer, lines: bytes) -> None:

@@ -9,7 +9,6 @@ import contextlib
 import io
 import json
 import math
-import tarfile
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
@@ -21,7 +20,7 @@ from torpor.runtimes.docker.listing import ListedContainer, ListedVolume
 
 T = TypeVar("T")
 
-NOT_FOUND, CONFLICT, NOT_MODIFIED = 404, 409, 304
+NOT_FOUND, CONFLICT, NOT_MODIFIED, FORBIDDEN = 404, 409, 304, 403
 NOT_CONNECTED = 900
 """The status that aiodocker uses when there is no response."""
 STDERR = 2
@@ -127,7 +126,7 @@ class DockerClient:
         try:
             await self._start_with_input(container, given)
         except EngineRefusal as refusal:
-            if refusal.status != NOT_FOUND or f"network {network}" not in refusal.message:
+            if f"network {network}" not in refusal.message:  # it is missing, or there are several
                 raise
             await self._ensure_network(network)
             await self._start_with_input(container, given)
@@ -151,10 +150,12 @@ class DockerClient:
         params = {"stdout": "1", "stderr": "1", "follow": "1"}
         given: dict[str, Any] = {"params": params, "timeout": aiohttp.ClientTimeout(sock_connect=self._call_s)}
         try:
-            async with self._translated() as docker, docker._query(f"containers/{container}/logs", **given) as reply:
-                while True:
-                    head = await reply.content.readexactly(8)
-                    yield head[0], await reply.content.readexactly(int.from_bytes(head[4:], "big"))
+            # A container that was removed has no more output.
+            with unless(NOT_FOUND, CONFLICT):
+                async with self._translated() as docker, docker._query(f"containers/{container}/logs", **given) as reply:
+                    while True:
+                        head = await reply.content.readexactly(8)
+                        yield head[0], await reply.content.readexactly(int.from_bytes(head[4:], "big"))
         except Unavailable as error:
             if not isinstance(error.__cause__, asyncio.IncompleteReadError):
                 raise
@@ -180,22 +181,16 @@ class DockerClient:
         config = {"Name": name, "Driver": "bridge", "CheckDuplicate": True, "Options": options}
         with unless(CONFLICT):
             await self._none("networks/create", "POST", body=config)
+        # An engine gives one name to several networks that are created at the same time. All controllers keep the same one.
+        found = await self._json("networks", params={"filters": _filters((), [name])})
+        same = sorted((one["Created"], one["Id"]) for one in found if one["Name"] == name)
+        for _, network in same[1:]:
+            with unless(NOT_FOUND, CONFLICT, FORBIDDEN):  # another controller removes it, or uses it for a moment
+                await self._none(f"networks/{network}", "DELETE")
 
     async def put_files(self, container: str, path: str, archive: bytes) -> None:
         """Unpack a tar archive in a folder of a container that need not run, as root."""
         await self._none(f"containers/{container}/archive", "PUT", params={"path": path}, data=archive, headers=TAR_HEADERS)
-
-    async def get_file(self, container: str, path: str) -> bytes | None:
-        """The content of one file; None if there is none."""
-        packed = b""
-        with unless(NOT_FOUND):
-            packed = await self._bytes(f"containers/{container}/archive", params={"path": path})
-        if not packed:
-            return None
-        with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
-            member = archive.next()
-            file = archive.extractfile(member) if member is not None and member.isfile() else None
-            return file.read() if file is not None else None
 
     async def import_image(self, name: str, tag: str, archive: bytes) -> None:
         """An image with the files of this tar archive."""

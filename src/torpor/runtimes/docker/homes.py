@@ -25,7 +25,7 @@ FOLDER = "workspace"
 """The folder of the home in its volume. The volume is mounted at its parent, so this is the last part of the home's path."""
 OWN_FOLDER = ".torpor"
 """The folder of Torpor's own files in the volume. Only root can change them."""
-MARKER_FILE, BIRTH_FILE, LOG_FILE = "marker.json", "birth", "log"
+MARKER_FILE, BIRTH_FILE = "marker.json", "birth"
 IN_HOLDER = "/volume"
 EMPTY_IMAGE, EMPTY_TAG = "torpor-empty", "1"
 """Imported by Torpor itself from no files."""
@@ -226,16 +226,6 @@ class EngineHomes:
         birth = PackedFile(f"{OWN_FOLDER}/{BIRTH_FILE}", listed.birth.encode(), 0o644, 0)
         folders = [PackedFile(FOLDER, None, 0o700, self._user), PackedFile(OWN_FOLDER, None, 0o755, 0)]
         await self._put(listed.home, [*folders, birth])
-
-    async def put_log(self, home: Home, lines: bytes) -> None:
-        """Keep the last lines of a container that is removed."""
-        files = [PackedFile(OWN_FOLDER, None, 0o755, 0), PackedFile(f"{OWN_FOLDER}/{LOG_FILE}", lines, 0o644, 0)]
-        await self._put(home, files)
-
-    async def log(self, listed: ListedHome) -> bytes:
-        """The lines that were kept."""
-        path = f"{IN_HOLDER}/{OWN_FOLDER}/{LOG_FILE}"
-        return await self._engine.get_file(listed.holder, path) or b"" if listed.holder is not None else b""
 
     async def put_marker(self, listed: ListedHome, marker: Marker) -> None:
         content = json.dumps(marker_facts(marker, listed.birth)).encode()

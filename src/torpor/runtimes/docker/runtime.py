@@ -13,7 +13,19 @@ from torpor.domain.records import Marker, Observation, ObservedContainer, Observ
 from torpor.domain.usage import Usage
 from torpor.kit.manifest import Kit
 from torpor.loops import stop
-from torpor.ports import Address, Container, ExecResult, Fence, Home, HomeJob, Progress, RunningCommand, Shell, TerminalSize
+from torpor.ports import (
+    Address,
+    Container,
+    ExecResult,
+    Fence,
+    Home,
+    HomeJob,
+    KeptLogs,
+    Progress,
+    RunningCommand,
+    Shell,
+    TerminalSize,
+)
 from torpor.runtimes import agent_client
 from torpor.runtimes.docker import record_changes
 from torpor.runtimes.docker.containers import EngineContainers, RunningContainer
@@ -35,8 +47,9 @@ class DockerRuntime:
 
     name = "docker"
 
-    def __init__(self, options: DockerOptions, *, kit: Kit, installation_key: bytes) -> None:
+    def __init__(self, options: DockerOptions, *, kit: Kit, installation_key: bytes, kept_logs: KeptLogs) -> None:
         self._options = options
+        self._kept_logs = kept_logs
         self._engine = DockerClient(options.engine, options.call_s)
         self._homes = EngineHomes(self._engine, options.installation, options.user)
         self._kit = KitVolume(self._engine, self._homes, options.installation, kit)
@@ -87,7 +100,8 @@ class DockerRuntime:
         running = self._containers.running(listed)
         ended = await self._containers.end_of(listed) if listed.has_ended else None
         ready = running is not None and await self._containers.is_ready(running)
-        return ObservedContainer(listed.home.generation, revision, ready, ended)
+        location = running.location if running is not None else None
+        return ObservedContainer(listed.home.generation, revision, ready, ended, location=location)
 
     def _remember(self, found: EngineListing, only: frozenset[str] | None) -> None:
         """Note which containers run, for verbs that do not ask the engine."""
@@ -265,9 +279,8 @@ class DockerRuntime:
         """Stop and remove it, and keep the end of its log."""
         self._running.pop(current.workspace_id, None)
         said = await self._containers.stop(current)
-        if current.home is not None and current.state != "created":
-            with contextlib.suppress(Failed):  # the home is being removed, or its disk is full
-                await self._homes.put_log(current.home, said)
+        if current.state != "created":
+            await self._kept_logs.keep(current.workspace_id, said)
         await self._containers.remove(current.id)
 
     def address(self, workspace_id: str, port: int | None = None) -> Address | None:
@@ -296,8 +309,7 @@ class DockerRuntime:
         if (current := found.containers.get(workspace_id)) is not None:
             said = await self._containers.log(current, tail)
         else:
-            homes = sorted(found.homes_of(workspace_id), key=lambda listed: listed.home.generation)
-            said = await self._homes.log(homes[-1]) if homes else b""
+            said = await self._kept_logs.read(workspace_id)
         for line in said.splitlines(keepends=True)[-tail:] if tail > 0 else ():
             yield line
 

@@ -170,7 +170,7 @@ WITH input AS (
     SELECT * FROM jsonb_to_recordset($1::jsonb) AS change (
         id uuid, expected_version bigint, expected_wish_version bigint, epoch bigint,
         phase text, phase_changed_at timestamptz, previous_phase text, observed_at timestamptz, conditions jsonb,
-        container_present boolean, volume_present boolean,
+        container_present boolean, volume_present boolean, location jsonb,
         operation text, stage text, due_at timestamptz, op_id uuid, op_attempt integer, op_epoch bigint, op_takeovers integer,
         op_started_at timestamptz, deadline_at timestamptz, progress_done bigint, progress_total bigint,
         generation integer, revision integer, home_seen boolean,
@@ -192,7 +192,7 @@ WITH input AS (
         version = workspaces.version + 1, epoch = input.epoch, held_by = fence.life,
         phase = input.phase, phase_changed_at = input.phase_changed_at, previous_phase = input.previous_phase,
         observed_at = input.observed_at, conditions = input.conditions,
-        container_present = input.container_present, volume_present = input.volume_present,
+        container_present = input.container_present, volume_present = input.volume_present, location = input.location,
         operation = input.operation, stage = input.stage, due_at = input.due_at, op_id = input.op_id,
         op_attempt = input.op_attempt, op_epoch = input.op_epoch, op_takeovers = input.op_takeovers,
         op_started_at = input.op_started_at, deadline_at = input.deadline_at,

@@ -132,6 +132,13 @@ FROM housekeeping;
 -- Whether this archive of this workspace can be relied on. No row means that it was removed.
 SELECT orphan_since IS NOT NULL AS is_marked FROM archives WHERE workspace_id = $1 AND key = $2;
 
+-- name: forget_logs
+-- The last lines of workspaces that were purged, or deleted so many seconds ago.
+DELETE FROM kept_logs USING workspaces
+WHERE workspaces.id = kept_logs.workspace_id
+  AND (workspaces.deleted_at < clock_timestamp() - make_interval(secs => $1::double precision)
+       OR (workspaces.deleted_at IS NOT NULL AND workspaces.purge AND NOT workspaces.container_present));
+
 -- name: forget_secrets
 -- The secrets of workspaces that were deleted so many seconds ago. (A purge removes them at once.)
 DELETE FROM secrets USING workspaces

@@ -1,0 +1,103 @@
+"""Build the Docker runtime, and the access of processes that have no engine."""
+
+import asyncio
+import contextlib
+import os
+import sys
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+
+from torpor.archives.archives import HomeArchives
+from torpor.archives.store import StoreAddress
+from torpor.assemble import archive_directory
+from torpor.assemble.engine_parts import EngineParts, RoleDatabases
+from torpor.domain.errors import Refused
+from torpor.kit import layout
+from torpor.kit.kit_folder import ensure_kit
+from torpor.kit.manifest import Kit
+from torpor.runtimes.docker.options import DockerOptions
+from torpor.runtimes.docker.runtime import DockerRuntime
+from torpor.runtimes.process.jobs import PASSED_ON_PREFIXES
+from torpor.runtimes.row_access import RowAccess
+from torpor.secret_key import SecretKey
+from torpor.settings import Settings
+from torpor.store.events import EventStore
+from torpor.store.kept_logs import StoredLogs
+
+AGENTS = "agents of containers"
+"""The purpose of the key that the agents in containers know."""
+
+
+async def docker_engine(settings: Settings, databases: RoleDatabases, stack: contextlib.AsyncExitStack) -> EngineParts:
+    """Only a controller gets a runtime: the engine's socket is root on its machine."""
+    key = await asyncio.to_thread(SecretKey(settings.secret_key_path).derive, AGENTS)
+    archives = HomeArchives(
+        settings.archives_at, python=tuple(layout.python_argv()), job_environment=store_environment(os.environ)
+    )
+    stack.push_async_callback(archives.close)
+    access = RowAccess(key, StoredLogs(databases.service))
+    if databases.controller is None:
+        return EngineParts(None, access, archives)
+    installation = uuid.UUID((await EventStore(databases.service).newest()).installation)
+    options = DockerOptions(
+        engine=settings.engine_url,
+        installation=f"torpor-{installation.hex[:12]}",
+        image=settings.workspace_image,
+        grace_s=settings.workspace_stop_grace,
+        user=settings.workspace_user,
+        job_paths=await asyncio.to_thread(_job_paths, settings),
+    )
+    kit = await asyncio.to_thread(_kit, settings)
+    runtime = DockerRuntime(options, kit=kit, installation_key=key, kept_logs=StoredLogs(databases.controller))
+    return EngineParts(runtime, access, archives)
+
+
+def require_shared_key(settings: Settings) -> None:
+    """Processes of `serve` may run on several machines, so none of them creates the key."""
+    path = settings.secret_key_file
+    if path is not None and path.exists():
+        return
+    what = f"the file {path} does not exist" if path is not None else "TORPOR_SECRET_KEY_FILE is not set"
+    raise Refused(
+        "bad_setting",
+        f"with the runtime `docker`, all processes of `serve` need the same key file, and {what}. Create one, and give it to "
+        "all of them: (umask 077; head -c 32 /dev/urandom | base64 > FILE)",
+    )
+
+
+def store_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """The credentials of the archive store, for jobs in containers: they get them on standard input."""
+    return {name: value for name, value in environ.items() if name.startswith(PASSED_ON_PREFIXES)}
+
+
+def _kit(settings: Settings) -> Kit:
+    def progress(done: int, total: int) -> None:
+        if done == 0:
+            print(f"torpor: building the kit for containers ({total} files)", file=sys.stderr, flush=True)
+
+    return ensure_kit(settings.data, os.environ, progress)
+
+
+def _job_paths(settings: Settings) -> tuple[str, ...]:
+    """The folder of the archives, if they are in one: jobs run as the homes' user and must be able to write there."""
+    folder = StoreAddress.parse(settings.archives_at).directory
+    if folder is None:
+        return ()
+    own = folder == settings.data / archive_directory.NAME
+    if os.getuid() == 0 and own and folder.is_dir() and folder.stat().st_uid != settings.workspace_user:
+        _give_to(folder, settings.workspace_user)
+    if folder.is_dir() and os.getuid() != 0 and os.getuid() != settings.workspace_user:
+        raise Refused(
+            "bad_setting",
+            f"jobs in containers run as user {settings.workspace_user} and cannot write to {folder}. Set "
+            f"TORPOR_WORKSPACE_USER={os.getuid()}, or TORPOR_ARCHIVE_URL to an object store",
+        )
+    return (str(folder),)
+
+
+def _give_to(folder: Path, user: int) -> None:
+    """The folder itself last: a run that was interrupted is repeated."""
+    for inside in folder.rglob("*"):
+        os.chown(inside, user, user, follow_symlinks=False)
+    os.chown(folder, user, user)

@@ -1,0 +1,65 @@
+"""Test the whole product on an engine: `torpor up`, as a user starts it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.docker_engine import DockerEngine
+from tests.support.product import Product
+from tests.support.waiting import wait_until
+
+WRITE = "mkdir notes && head -c 300000 /dev/urandom > notes/noise && chmod 640 notes/noise && touch notes/empty"
+LISTEN = """
+import os, socket, time
+listening = socket.create_server(("127.0.0.1", int(os.environ["PORT"])))
+print("hello", flush=True)
+time.sleep(600)
+"""
+READ = "stat -c '%n %a %s %Y %u' notes notes/* && cat notes/noise"
+
+
+@pytest.fixture
+def product(engine: DockerEngine, image: str, tmp_path: Path) -> Iterator[Product]:
+    environment = {
+        "TORPOR_RUNTIME": "docker",
+        "TORPOR_ENGINE_URL": engine.url,
+        "TORPOR_WORKSPACE_IMAGE": image,
+        "TORPOR_WORKSPACE_STOP_GRACE": "2",
+    }
+    made = Product(tmp_path / "data", environment=environment)
+    with engine.network(), made.running():
+        yield made
+
+
+def test_create_exec_archive_and_wake(product: Product) -> None:
+    product.ok("create", "one", "--wait")
+    product.ok("exec", "one", "--", "sh", "-c", WRITE)
+    before = product.run("exec", "one", "--", "sh", "-c", READ).stdout
+    assert len(before) > 300000
+    assert product.ok("exec", "one", "--", "sh", "-c", "echo $TORPOR_WORKSPACE; pwd; id -u").split() == [
+        "one",
+        "/home/workspace",
+        "1000",
+    ]
+    product.ok("archive", "one", "--wait")
+    assert product.show("one")["phase"] == "ARCHIVED"
+    product.ok("start", "one", "--wait")
+    assert product.run("exec", "one", "--", "sh", "-c", READ).stdout == before
+
+
+def test_the_log_is_read_while_it_runs_and_after_it_was_stopped(product: Product) -> None:
+    product.ok("create", "one", "--template", "command", "--wait", "--", "/opt/torpor/bin/python3", "-c", LISTEN)
+    wait_until(lambda: "hello" in product.ok("logs", "one"))
+    product.ok("stop", "one", "--wait")
+    assert "hello" in product.ok("logs", "one")
+
+
+def test_a_request_wakes_it(product: Product) -> None:
+    product.ok("create", "one", "--wait")
+    status, _, page = product.get("one")
+    assert status == 200
+    assert b"<title>" in page
+    product.ok("stop", "one", "--wait")
+    wait_until(lambda: product.get("one")[0] == 200, within_s=60)
+    assert product.show("one")["phase"] == "RUNNING"
