@@ -21,7 +21,7 @@ import structlog
 
 import torpor
 from tests.support.requirements import must_have
-from torpor.runtimes.process.host_programs import find
+from torpor.runtimes.host_programs import find
 from torpor.testing.defaults import process_options
 
 USER = 54321
