@@ -89,6 +89,8 @@ class DockerEngine:
             return not containers and not volumes
 
         wait_until(try_once)
+        if networks := self.docker("network", "ls", "--quiet", "--filter", label, "--filter", f"name={installation}").split():
+            self.docker("network", "rm", *networks)
 
     def _listed(self, *words: str) -> list[str]:
         lines = self.docker(*words[:-1], words[-1] + ' {{.Label "torpor.kind"}}').splitlines()

@@ -17,6 +17,7 @@ import aiodocker
 import aiohttp
 
 from torpor.domain.errors import TorporError, Unavailable
+from torpor.runtimes.docker.engine_network import EngineNetwork
 from torpor.runtimes.docker.listing import ListedContainer, ListedVolume
 
 T = TypeVar("T")
@@ -122,14 +123,14 @@ class DockerClient:
             params = {"t": str(math.ceil(grace_s))}
             await self._none(f"containers/{container}/stop", "POST", params=params, more_s=grace_s)
 
-    async def start_with_input(self, container: str, network: str, given: bytes) -> None:
+    async def start_with_input(self, container: str, network: EngineNetwork, given: bytes) -> None:
         """Start it with these bytes on standard input, which ends after them. Its network is created if it is missing."""
         try:
             await self._start_with_input(container, given)
         except EngineRefusal as refusal:
-            if refusal.status != NOT_FOUND or f"network {network}" not in refusal.message:
+            if refusal.status != NOT_FOUND or f"network {network.name}" not in refusal.message:
                 raise
-            await self._ensure_network(network)
+            await self.ensure_network(network)
             await self._start_with_input(container, given)
 
     async def _start_with_input(self, container: str, given: bytes) -> None:
@@ -174,12 +175,34 @@ class DockerClient:
         name, _, tag = image.partition(":") if "/" not in image.rpartition(":")[2] else (image, "", "")
         await self._bytes("images/create", "POST", params={"fromImage": name, "tag": tag or "latest"}, more_s=PULL_S)
 
-    async def _ensure_network(self, name: str) -> None:
-        """A bridge whose containers cannot reach each other."""
-        options = {"com.docker.network.bridge.enable_icc": "false"}
-        config = {"Name": name, "Driver": "bridge", "CheckDuplicate": True, "Options": options}
-        with unless(CONFLICT):
-            await self._none("networks/create", "POST", body=config)
+    async def ensure_network(self, network: EngineNetwork) -> Mapping[str, Any]:
+        """What the engine says about this network, which is created if it is missing."""
+        if (found := await self.inspect_network(network.name)) is not None:
+            return found
+        try:
+            await self._none("networks/create", "POST", body=network.config())
+        except EngineRefusal:
+            if (found := await self.inspect_network(network.name)) is None:  # another controller was not faster
+                raise
+            return found
+        return await self.inspect_network(network.name) or {}
+
+    async def inspect_network(self, name: str) -> Mapping[str, Any] | None:
+        try:
+            facts: Mapping[str, Any] = await self._json(f"networks/{name}")
+        except EngineRefusal as refusal:
+            if refusal.status != NOT_FOUND:
+                raise
+            return None
+        return facts
+
+    async def info(self) -> Mapping[str, Any]:
+        facts: Mapping[str, Any] = await self._json("info")
+        return facts
+
+    async def version(self) -> Mapping[str, Any]:
+        facts: Mapping[str, Any] = await self._json("version")
+        return facts
 
     async def put_files(self, container: str, path: str, archive: bytes) -> None:
         """Unpack a tar archive in a folder of a container that need not run, as root."""

@@ -37,6 +37,7 @@ class ObjectKind(StrEnum):
     WORKSPACE = "workspace"
     JOB = "job"
     KIT = "kit"
+    NETWORK = "network"
 
 
 def home_name(home: Home) -> str:
