@@ -31,7 +31,7 @@ from tests.support.waiting import until
 from torpor.domain.errors import Code, Failed, Refused
 from torpor.kit import layout
 from torpor.ports import Home
-from torpor.runtimes.ability import NETWORK
+from torpor.runtimes.ability import FORWARDING, NETWORK
 from torpor.runtimes.docker.containers import AGENT_PORT
 from torpor.runtimes.docker.engine_network import EngineNetwork
 from torpor.runtimes.docker.object_names import container_name
@@ -310,15 +310,32 @@ async def test_an_observation_restores_lost_rules(around: Surroundings, isolated
 
 
 async def test_docker_can_put_its_rules_first(around: Surroundings, isolated: DockerRuntime) -> None:
-    """It does so when it creates a network; no check of Torpor happens then."""
-    home = await started(isolated)
+    """It does so when it starts or creates a network; no check of Torpor happens then."""
+    home, private = await started(isolated), ("tcp", PRIVATE[0], OUTSIDE_PORT)
+    around.run("iptables", "-I", "FORWARD", "-i", network_of(isolated).bridge, "-j", "ACCEPT")
     around.engine.docker("network", "create", "between")
     try:
-        first = next(line for line in around.run("iptables", "-S").splitlines() if line.startswith("-A FORWARD "))
-        assert "TORPOR-" not in first
-        assert await reached(isolated, home, OPEN[0], ("tcp", PRIVATE[0], OUTSIDE_PORT)) == {OPEN[0]}
+        assert await reached(isolated, home, OPEN[0], private) == {OPEN[0]}
+        around.run("iptables", "-F", "DOCKER-USER")
+        assert await reached(isolated, home, OPEN[0], private) == {OPEN[0], private}, "the rules in FORWARD are too late"
     finally:
         around.engine.docker("network", "rm", "between")
+
+
+async def test_a_firewall_that_forwards_nothing_is_reported_with_a_remedy_that_works(
+    around: Surroundings, isolated: DockerRuntime
+) -> None:
+    home = await started(isolated)
+    assert not [one for one in await isolated.abilities() if one.what == FORWARDING]
+    around.run("iptables", "-P", "FORWARD", "DROP")
+    around.run("iptables", "-F")
+    await isolated._isolation.write_rules()
+    assert await reached(isolated, home, OPEN[0]) == set()
+    (ability,) = [one for one in await isolated.abilities() if one.what == FORWARDING]
+    assert not ability.confined
+    assert "policy" in ability.how
+    around.run(*ability.remedy.partition(": ")[2].split())
+    assert await reached(isolated, home, OPEN[0], ("tcp", PRIVATE[0], OUTSIDE_PORT)) == {OPEN[0]}
 
 
 async def test_the_agent_answers_although_the_firewall_drops_by_default(around: Surroundings, isolated: DockerRuntime) -> None:

@@ -21,6 +21,7 @@ async def abilities(client: DockerClient, options: DockerOptions, isolation: Net
         _files(info),
         Ability(USER, True, f"user {options.user} without capabilities, who cannot get others (no new privileges)"),
         await isolation.ability(),
+        *await isolation.forwarding(),
         _names(isolation.firewall.nameservers),
         _limits(info, LIMITS, {"MemoryLimit": "memory", "PidsLimit": "processes"}),
         _limits(info, CPU, {"CpuCfsQuota": "a quota of cores", "CPUShares": "a weight"}),

@@ -12,6 +12,7 @@ Workspaces have IPv4 only. The rules for IPv6 drop everything.
 import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from ipaddress import IPv4Network
 from pathlib import Path
 
 import structlog
@@ -19,6 +20,7 @@ import structlog
 from torpor.domain.networks import of_version
 from torpor.runtimes.docker.engine_network import EngineNetwork
 from torpor.runtimes.firewall_rules import CHAINS, FAMILY, nameserver_rules, network_rules, published_rule
+from torpor.runtimes.forward_policy import DroppedPacket, Packet, default_interfaces, find_drop
 from torpor.runtimes.host_programs import TRIAL_S, ToolFailed, call, find
 from torpor.runtimes.nameservers import usable_nameservers
 from torpor.system_packages import install_command
@@ -149,8 +151,8 @@ class EngineFirewall:
             if self._checked > asked:  # a check that began after this call
                 return
             self._begun += 1
-            for version in self._versions():
-                await self._ensure(version)
+            await self._choose_backend()
+            await asyncio.gather(*map(self._ensure, self._versions()))
             self._checked = self._begun
 
     def _versions(self) -> tuple[int, ...]:
@@ -177,17 +179,19 @@ class EngineFirewall:
                 return
 
     async def _listing(self, version: int) -> list[str]:
-        if self._backend is None:
-            self._backend = await self._choose_backend()
         return (await self._run(f"{PROGRAMS[version]}{self._backend}", "-w", "5", "-S")).splitlines()
 
-    async def _choose_backend(self) -> str:
-        """Use the backend in which Docker's rules are: Torpor's own image may have the other one as `iptables`."""
+    async def _choose_backend(self) -> None:
+        """Once: the backend in which Docker's rules are. Torpor's own image may have the other one as `iptables`."""
+        if self._backend is None:
+            self._backend = await self._backend_of_docker()
+
+    async def _backend_of_docker(self) -> str:
         if DOCKERS in await self._run("iptables", "-w", "5", "-S"):
             return ""
         for backend in OTHER_BACKENDS:
             # Asking the legacy backend creates its tables, so it is asked only if they exist.
-            if backend == "-legacy" and "filter" not in await self._run("cat", LEGACY_TABLES, default=""):
+            if backend == "-legacy" and "filter" not in await self._read(LEGACY_TABLES):
                 continue
             if find(f"iptables{backend}") and DOCKERS in await self._run(f"iptables{backend}", "-w", "5", "-S"):
                 return backend
@@ -198,22 +202,34 @@ class EngineFirewall:
 
     async def ensure_bridged(self) -> None:
         """Packets between containers of one bridge pass the rules. Docker does the same when it creates such a network."""
-        for path in BRIDGED:
-            said = (await self._run("cat", path, default="")).strip()
-            if not said:
-                how = f"{path} does not exist, so workspaces can reach each other"
-                raise FirewallMissing(how, "modprobe br_netfilter")
-            if said != "1":
+        said = (await self._read(*BRIDGED)).split()
+        if not said:
+            how = f"{BRIDGED[0]} does not exist, so workspaces can reach each other"
+            raise FirewallMissing(how, "modprobe br_netfilter")
+        for path, value in zip(BRIDGED, said, strict=False):
+            if value != "1":
                 log.warning("bridges_bypass_the_firewall", path=path)
-                await self._run("tee", path, stdin="1")
+                try:
+                    await call(*self._prefix, "tee", path, stdin="1")
+                except ToolFailed as failure:
+                    how = f"{path} is {value}, so workspaces can reach each other, and Torpor cannot change it: {failure}"
+                    raise FirewallMissing(how, f"write 1 to {path}") from failure
 
     async def has_bridge(self, address: str) -> bool:
         """Whether the bridge of workspaces is an interface of this machine, with this address."""
         said = await self._run("ip", "-o", "-4", "addr", "show", "dev", self._workspaces, default="")
         return f" inet {address}/" in said
 
+    async def find_drop(self, subnet: str) -> DroppedPacket | None:
+        """The rule of others that drops all packets of workspaces to the outside; None if they pass."""
+        await self._choose_backend()
+        leaves_by = default_interfaces(await self._read("/proc/net/route"))
+        packet = Packet(self._workspaces, IPv4Network(subnet), leaves_by)
+        return find_drop("\n".join(await self._listing(4)), packet)
+
     async def examine(self) -> None:
         """FirewallMissing if the rules could not be made; change nothing."""
+        await self._choose_backend()
         for version in self._versions():
             await self._restore(version, self._transaction(version, await self._listing(version)), "--test")
 
@@ -222,6 +238,7 @@ class EngineFirewall:
     async def remove(self) -> None:
         """Remove all rules of this installation, when it is removed from the engine."""
         async with self._lock:
+            await self._choose_backend()
             for version in self._versions():
                 listing = await self._listing(version)
                 chains = [line.split()[1] for line in listing if line.startswith(f"-N {self._chain}-")]
@@ -232,6 +249,13 @@ class EngineFirewall:
             self._written.clear()
 
     # ── programs ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _read(self, *paths: str) -> str:
+        """Files of the machine's network; empty if one does not exist."""
+        try:
+            return await call(*self._prefix, "cat", *paths)
+        except ToolFailed:
+            return ""
 
     async def _run(self, program: str, *words: str, stdin: str = "", default: str | None = None) -> str:
         """Its output; `default` if it fails."""

@@ -1,6 +1,6 @@
 """Confine the network of workspaces before a program runs, or refuse to start it."""
 
-from torpor.runtimes.ability import NETWORK, Ability
+from torpor.runtimes.ability import FORWARDING, NETWORK, Ability
 from torpor.runtimes.docker.docker_client import DockerClient, EngineRefusal
 from torpor.runtimes.docker.firewall import EngineFirewall, FirewallMissing
 from torpor.runtimes.docker.options import DockerOptions
@@ -99,6 +99,23 @@ class NetworkIsolation:
         blocked = f"blocked: {', '.join(options.blocked_networks) or 'no network'}{allowed}"
         how = f"firewall rules for the bridge {self._network.bridge}, outgoing connections only, IPv4 only; {blocked}"
         return Ability(NETWORK, True, how)
+
+    async def forwarding(self) -> tuple[Ability, ...]:
+        """Empty if the firewall forwards packets of workspaces, or this cannot be known."""
+        facts = await self._client.inspect_network(self._network.name)
+        subnets = [str(pool["Subnet"]) for pool in ((facts or {}).get("IPAM") or {}).get("Config") or () if pool.get("Subnet")]
+        if not self._options.isolation or not subnets:
+            return ()
+        try:
+            dropped = await self.firewall.find_drop(subnets[0])
+        except FirewallMissing:
+            return ()
+        if dropped is None:
+            return ()
+        rule = dropped.rule or "the policy of its chain FORWARD is DROP"
+        how = f"the firewall of the engine's machine drops packets of workspaces: {rule}, and no earlier rule accepts them"
+        remedy = f"restart Docker, which writes its rules then, or: iptables -A FORWARD -i {self._network.bridge} -j ACCEPT"
+        return (Ability(FORWARDING, False, how, remedy),)
 
 
 def refusal(missing: FirewallMissing) -> str:

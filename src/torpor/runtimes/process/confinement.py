@@ -11,12 +11,13 @@ from enum import StrEnum
 from pathlib import Path
 
 from torpor.ports import CPU_WEIGHT
+from torpor.runtimes import forward_policy
 from torpor.runtimes.ability import CPU, FILES, FORWARDING, LIMITS, NAMES, USER, Ability
 from torpor.runtimes.ability import NETWORK as NETWORK
 from torpor.runtimes.firewall_rules import FAMILY
 from torpor.runtimes.host_programs import TRIAL_S, ToolFailed, call, find
 from torpor.runtimes.nameservers import usable_nameservers
-from torpor.runtimes.process import cgroups, forward_policy, network, pasta, user_access, users
+from torpor.runtimes.process import cgroups, network, pasta, user_access, users
 from torpor.runtimes.process.cpu_weight import ARCHIVE_WEIGHT, nice_of
 from torpor.runtimes.process.options import ProcessOptions
 from torpor.runtimes.process.paths import RuntimePaths
