@@ -11,7 +11,7 @@ import pytest
 from tests.support.requirements import must_have
 from torpor.domain.networks import BLOCKED
 from torpor.runtimes.docker.engine_network import EngineNetwork
-from torpor.runtimes.docker.firewall import EngineFirewall, comes_first
+from torpor.runtimes.docker.firewall import EngineFirewall, FirewallMissing, comes_first
 
 pytestmark = pytest.mark.anyio
 
@@ -91,3 +91,15 @@ async def test_the_rules_are_where_those_of_docker_are(namespace: str, program: 
     ]
     await firewall.remove()
     assert "TORPOR" not in run(program, "-S")
+
+
+async def test_rules_that_another_program_removes_at_once_are_not_taken_for_written(namespace: str) -> None:
+    flushes = '"$@" || exit 1; case "$1" in */iptables-restore) iptables -F;; esac'
+    prefix = ("nsenter", f"--net=/run/netns/{namespace}", "sh", "-c", flushes, "sh")
+    firewall = EngineFirewall(
+        EngineNetwork("a-workspaces", "a"), EngineNetwork("a-jobs", "a"), blocked=BLOCKED, allowed=(), prefix=prefix
+    )
+    with pytest.raises(FirewallMissing, match="another program"):
+        await firewall.ensure()
+    with pytest.raises(FirewallMissing, match="another program"):
+        await firewall.ensure()

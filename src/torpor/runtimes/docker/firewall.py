@@ -159,24 +159,35 @@ class EngineFirewall:
         return (4, 6) if IPV6.exists() else (4,)
 
     async def _ensure(self, version: int) -> None:
-        wanted = "\n".join(self.rules(version))
-        for attempt in range(ATTEMPTS):
+        rules = self.rules(version)
+        wanted, refused = "\n".join(rules), FirewallMissing("another program changes the firewall at the same time", "stop it")
+        for _ in range(ATTEMPTS):
             listing = await self._listing(version)
-            ours = tuple(filter(self._is_ours, listing))
             known = self._written.get(version)
-            if known == WrittenRules(wanted, ours) and comes_first(listing, self._chain):
+            if known == WrittenRules(wanted, self._ours(listing)) and comes_first(listing, self._chain):
                 return
             if known is not None and known.wanted == wanted:
                 log.warning("firewall_rules_lost", chain=self._chain, version=version)
             try:
                 await self._restore(version, self._transaction(version, listing))
-            except FirewallMissing:
-                if attempt == ATTEMPTS - 1:
-                    raise
-            else:
-                listed = filter(self._is_ours, await self._listing(version))
-                self._written[version] = WrittenRules(wanted, tuple(listed))
+            except FirewallMissing as missing:
+                refused = missing
+                continue
+            listing = await self._listing(version)
+            # A listing without the rules must not become the one that later listings are compared with.
+            if self._is_complete(listing, len(rules)):
+                self._written[version] = WrittenRules(wanted, self._ours(listing))
                 return
+        raise refused
+
+    def _ours(self, listing: Sequence[str]) -> tuple[str, ...]:
+        return tuple(filter(self._is_ours, listing))
+
+    def _is_complete(self, listing: Sequence[str], rules: int) -> bool:
+        """Whether there are this many rules in our chains, and each jump to them once."""
+        jumps = [f"-A {jump}" for jump in self._jumps(is_docker_there=f"-N {DOCKERS}" in listing)]
+        found = sum(line.startswith(f"-A {self._chain}-") for line in listing)
+        return found == rules and sorted(filter(self._is_jump, listing)) == sorted(jumps)
 
     async def _listing(self, version: int) -> list[str]:
         return (await self._run(f"{PROGRAMS[version]}{self._backend}", "-w", "5", "-S")).splitlines()
@@ -264,7 +275,7 @@ class EngineFirewall:
             raise FirewallMissing(f"{program} is not installed", install_command(["ip" if program == "ip" else "iptables"]))
         try:
             return await call(*self._prefix, path, *words, stdin=stdin, within_s=TRIAL_S)
-        except ToolFailed as failure:
+        except (ToolFailed, OSError) as failure:
             if default is not None:
                 return default
             raise FirewallMissing(str(failure), RUN_AS_ROOT) from failure
