@@ -295,6 +295,47 @@ async def test_lost_rules_are_restored_before_the_next_start(around: Surrounding
             assert await reached(isolated, home, *attempts, OPEN[0]) == {OPEN[0]}, loss
 
 
+ECHO = """
+import pathlib, socket, sys, time
+with socket.create_connection((sys.argv[1], int(sys.argv[2])), 20) as one:
+    one.settimeout(1)
+    try:
+        while one.send(b"?") and one.recv(1):
+            time.sleep(0.05)
+    except TimeoutError:
+        pathlib.Path("cut").touch()
+time.sleep(600)
+"""
+
+
+async def test_a_connection_that_was_opened_while_the_rules_were_lost_is_cut(
+    around: Surroundings, isolated: DockerRuntime
+) -> None:
+    connected = asyncio.Event()
+
+    async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(99):
+            writer.write(data)
+            connected.set()
+        writer.close()
+
+    server = await asyncio.start_server(echo, "0.0.0.0", 0)  # the test is in the network of the engine's machine
+    port = server.sockets[0].getsockname()[1]
+    home = await ready(isolated)
+    # The agent starts the program after the check of the rules, and the program tries for twenty seconds.
+    await isolated.ensure_running(running_program(home, "{python}", "-S", "-c", ECHO, MACHINE, str(port)), FENCE, unheard)
+    await isolated._isolation.firewall.remove()
+    async with asyncio.timeout(20):
+        await connected.wait()
+    await isolated._isolation.write_rules()
+
+    async def is_cut() -> bool:
+        return (await isolated.execute(home.workspace_id, ["test", "-e", "cut"], b"")).exit_code == 0
+
+    await until(is_cut)
+    server.close()
+
+
 async def test_an_observation_restores_lost_rules(around: Surroundings, isolated: DockerRuntime) -> None:
     before = rules_of(around, isolated)
     bridged = "net.bridge.bridge-nf-call-iptables"
