@@ -260,6 +260,12 @@ class Settings(BaseModel):
         description="Exceptions from workspace_blocked_networks, such as a package index in your own network: "
         "`10.1.2.3, fd12::/64`. The machine that runs Torpor stays blocked.",
     )
+    isolation: Literal["auto", "none"] = Field(
+        "auto",
+        description="What confines the network of workspaces on the runtime `docker`. `auto`: firewall rules on the engine's "
+        "machine, which Torpor writes; if it cannot, it does not start. `none`: no rules. Workspaces then reach services of "
+        "the engine's machine, ports that it publishes for other containers, and private networks. Other runtimes ignore it.",
+    )
 
     disk_reserve: int = Field(
         1024,
@@ -343,6 +349,10 @@ class Settings(BaseModel):
     @property
     def blocked_networks(self) -> tuple[str, ...]:
         return parse_networks(self.workspace_blocked_networks)
+
+    @property
+    def is_network_isolated(self) -> bool:
+        return self.isolation == "auto"
 
     @property
     def allowed_networks(self) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ NOT_OVER_HTTP = {
     "archives_lost",
     "bad_role",
     "name_in_use",
+    "no_isolation",
     "schema_is_old",
     "already_controlled",
     "already_up",

@@ -22,8 +22,8 @@ from tests.runtimes.made_network import (
     made_network,
 )
 from tests.support.requirements import must_have
-from torpor.runtimes.process.confinement import FILES, FORWARDING, NETWORK
-from torpor.runtimes.process.host_programs import find
+from torpor.runtimes.ability import FILES, FORWARDING, NETWORK
+from torpor.runtimes.host_programs import find
 
 CLOSED = (MACHINE, *PRIVATE, *METADATA, *PRIVATE_6, f"{LINK_LOCAL_6}%eth0", f"::ffff:{PRIVATE[0]}")
 TO_CLOSED = tuple(("tcp", address, 8080) for address in CLOSED)

@@ -20,9 +20,9 @@ from tests.contracts.test_runtime_contract import PYTHON
 from tests.runtimes.conftest import Machine, MakeMachine
 from tests.support.requirements import must_have
 from torpor.ports import Home, Limits
+from torpor.runtimes.ability import FILES
+from torpor.runtimes.host_programs import call
 from torpor.runtimes.process import network
-from torpor.runtimes.process.confinement import FILES
-from torpor.runtimes.process.host_programs import call
 from torpor.runtimes.process.network import MARK, POOL, VethNetwork, pick_subnet, subnet
 from torpor.testing.defaults import process_options
 

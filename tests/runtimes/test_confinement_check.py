@@ -8,7 +8,7 @@ import pytest
 
 from tests.contracts.runtime_contract import until_ready
 from tests.runtimes.conftest import MakeMachine
-from torpor.runtimes.process.confinement import FILES, Ability
+from torpor.runtimes.ability import FILES, Ability
 from torpor.testing.defaults import process_options
 
 pytestmark = pytest.mark.anyio

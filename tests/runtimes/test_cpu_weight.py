@@ -9,8 +9,8 @@ import pytest
 from tests.contracts.runtime_contract import FENCE, unheard, until_ready
 from tests.runtimes.conftest import Machine, MakeMachine
 from torpor.ports import Home, HomeJob
+from torpor.runtimes.ability import CPU
 from torpor.runtimes.process.cgroups import Cgroups, Hierarchies, find
-from torpor.runtimes.process.confinement import CPU
 from torpor.runtimes.process.cpu_weight import ARCHIVE_WEIGHT, nice_of
 from torpor.testing.defaults import process_options
 

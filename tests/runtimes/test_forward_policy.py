@@ -4,7 +4,7 @@ import ipaddress
 
 import pytest
 
-from torpor.runtimes.process.forward_policy import DroppedPacket, Packet, default_interfaces, find_drop
+from torpor.runtimes.forward_policy import DroppedPacket, Packet, default_interfaces, find_drop
 from torpor.runtimes.process.network import rules_come_first
 
 PACKET = Packet("torp12abc00000", ipaddress.IPv4Network("100.64.0.0/10"), frozenset({"eth0"}))

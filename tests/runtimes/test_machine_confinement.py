@@ -5,12 +5,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.product import NAMESPACES_REFUSED, without_confinement
+from torpor.runtimes.ability import FILES, LIMITS, NETWORK, USER, Ability
 from torpor.runtimes.process.confinement import (
-    FILES,
-    LIMITS,
-    NETWORK,
-    USER,
-    Ability,
     examine,
     missing_protections,
     ports_are_open,

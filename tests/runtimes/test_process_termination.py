@@ -23,7 +23,8 @@ from tests.runtimes.conftest import Machine, MakeMachine
 from tests.support.waiting import until
 from torpor.domain.errors import Hopeless, Unavailable
 from torpor.ports import Fence, Home
-from torpor.runtimes.process import ProcessOptions, host_programs, processes, supervisor
+from torpor.runtimes import host_programs
+from torpor.runtimes.process import ProcessOptions, processes, supervisor
 from torpor.runtimes.process.cgroups import find
 from torpor.runtimes.process.paths import runtime_paths
 from torpor.testing.defaults import process_options

@@ -16,9 +16,10 @@ from torpor.domain.errors import Code, Failed, Refused
 from torpor.inside.agent import EXIT, TAKEN, frame, read_frame
 from torpor.ports import Address, Home
 from torpor.runtimes import agent_client
+from torpor.runtimes.host_programs import ToolFailed
+from torpor.runtimes.nameservers import usable_nameservers
 from torpor.runtimes.placeholders import Placeholders
-from torpor.runtimes.process.host_programs import ToolFailed
-from torpor.runtimes.process.network import SUBNETS, pick_subnet, routed_networks, subnet, usable_nameservers
+from torpor.runtimes.process.network import SUBNETS, pick_subnet, routed_networks, subnet
 from torpor.testing.defaults import process_options
 
 pytestmark = pytest.mark.anyio

@@ -16,7 +16,7 @@ import structlog
 import torpor
 from tests.contracts.test_runtime_contract import SERVE
 from tests.support.requirements import must_have
-from torpor.runtimes.process.host_programs import find
+from torpor.runtimes.host_programs import find
 from torpor.testing.defaults import process_options
 
 NOBODY = 54321

@@ -17,8 +17,8 @@ from tests.support.requirements import must_have
 from torpor.domain.errors import Hopeless
 from torpor.inside.closed_folders import closed_above
 from torpor.ports import Home
+from torpor.runtimes.host_programs import ToolFailed
 from torpor.runtimes.process import ProcessRuntime, user_access
-from torpor.runtimes.process.host_programs import ToolFailed
 from torpor.runtimes.process.paths import runtime_paths
 from torpor.runtimes.process.users import user_of
 from torpor.testing.defaults import process_options

@@ -89,6 +89,14 @@ class DockerEngine:
             return not containers and not volumes
 
         wait_until(try_once)
+        if networks := self.docker("network", "ls", "--quiet", "--filter", label, "--filter", f"name={installation}").split():
+            self.docker("network", "rm", *networks)
+
+    def remove_installations(self, beginning: str) -> None:
+        """All objects of the installations whose names begin so: their containers outlive the product."""
+        names = self.docker("ps", "--all", "--format", '{{.Label "torpor.installation"}}').split()
+        for name in {name for name in names if name.startswith(beginning)}:
+            self.remove_all(name)
 
     def _listed(self, *words: str) -> list[str]:
         lines = self.docker(*words[:-1], words[-1] + ' {{.Label "torpor.kind"}}').splitlines()

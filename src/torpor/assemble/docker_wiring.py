@@ -46,6 +46,9 @@ async def docker_engine(settings: Settings, databases: RoleDatabases, stack: con
         image=settings.workspace_image,
         grace_s=settings.workspace_stop_grace,
         user=settings.workspace_user,
+        isolation=settings.is_network_isolated,
+        blocked_networks=settings.blocked_networks,
+        allowed_networks=settings.allowed_networks,
         job_paths=await asyncio.to_thread(_job_paths, settings),
     )
     kit = await asyncio.to_thread(_kit, settings)

@@ -97,17 +97,15 @@ def _process(
 
 async def confinement(settings: Settings, runtime: Runtime | None) -> ControllerConfinement:
     """The protections that this runtime lacks; a runtime that runs no programs on this machine lacks none."""
-    if isinstance(runtime, DockerRuntime):
-        return ControllerConfinement(disk_warning=DISK_IS_NOT_ENFORCED)
-    if not isinstance(runtime, ProcessRuntime):
+    if not isinstance(runtime, ProcessRuntime | DockerRuntime):
         return CONFINED
     abilities = await runtime.abilities()
+    is_here = isinstance(runtime, ProcessRuntime)
+    missing = missing_protections(abilities, is_root=not is_here or os.getuid() == 0)
     return ControllerConfinement(
-        tuple(
-            MissingProtection(one.what, one.how, one.remedy) for one in missing_protections(abilities, is_root=os.getuid() == 0)
-        ),
+        tuple(MissingProtection(one.what, one.how, one.remedy) for one in missing),
         is_accepted=settings.unconfined,
-        port_warning=OPEN_PORT if ports_are_open(abilities) else "",
+        port_warning=OPEN_PORT if is_here and ports_are_open(abilities) else "",
         cpu_warning="" if cores_are_enforced(abilities) else CPU_IS_A_WEIGHT,
         disk_warning=DISK_IS_NOT_ENFORCED,
     )
@@ -120,10 +118,7 @@ async def start(
     stack: contextlib.AsyncExitStack,
 ) -> None:
     """Start the runtime, and print what is not confined or does not work on this machine."""
-    if isinstance(runtime, DockerRuntime):
-        await runtime.start()
-        stack.push_async_callback(runtime.close)
-    if not isinstance(runtime, ProcessRuntime):
+    if not isinstance(runtime, ProcessRuntime | DockerRuntime):
         return
     await runtime.start()
     stack.push_async_callback(runtime.close)

@@ -30,6 +30,7 @@ def product(engine: DockerEngine, image: str, tmp_path: Path) -> Iterator[Produc
     made = Product(tmp_path / "data", environment=environment)
     with engine.network(), made.running():
         yield made
+    engine.remove_installations("torpor-")
 
 
 def test_create_exec_archive_and_wake(product: Product) -> None:

@@ -140,6 +140,7 @@ async def test_each_process_is_killed_in_turn(
             assert max(visitor.gaps_s) < LONGEST_GAP_S
             await many(lambda name: remove(here, name), names, at_once=4)
             await until(lambda: asyncio.to_thread(lambda: not containers(engine)), within_s=60)
+    engine.remove_installations("torpor-")
 
 
 async def kill_and_replace(made: Installation, node: Node) -> None:

@@ -94,7 +94,9 @@ class EngineContainers:
         except EngineRefusal as refusal:
             raise _start_failed(refusal) from refusal
         try:
-            await self._client.start_with_input(created, self._options.network, Greeting(key.hex(), AGENT_PORT).line())
+            await self._client.start_with_input(
+                created, self._options.workspace_network, Greeting(key.hex(), AGENT_PORT).line()
+            )
             host = await self._address(created)
             running = self._running(created, container.home.workspace_id, host, nonce, template)
             await self._wait_for_agent(running)
@@ -125,7 +127,8 @@ class EngineContainers:
             "HostConfig": {
                 "Mounts": [volume_mount(home_name(home), HOMES, options.installation), self._kit_volume.mount()],
                 "Tmpfs": {SOCKETS: f"mode=0700,uid={options.user},gid={options.user},size=65536"},
-                "NetworkMode": options.network,
+                "NetworkMode": options.workspace_network.name,
+                "Dns": list(options.nameservers),
                 "RestartPolicy": {"Name": "no"},
                 "CapDrop": ["ALL"],
                 "SecurityOpt": ["no-new-privileges"],

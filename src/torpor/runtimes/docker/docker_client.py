@@ -16,6 +16,7 @@ import aiodocker
 import aiohttp
 
 from torpor.domain.errors import TorporError, Unavailable
+from torpor.runtimes.docker.engine_network import EngineNetwork
 from torpor.runtimes.docker.listing import ListedContainer, ListedVolume
 
 T = TypeVar("T")
@@ -121,14 +122,14 @@ class DockerClient:
             params = {"t": str(math.ceil(grace_s))}
             await self._none(f"containers/{container}/stop", "POST", params=params, more_s=grace_s)
 
-    async def start_with_input(self, container: str, network: str, given: bytes) -> None:
+    async def start_with_input(self, container: str, network: EngineNetwork, given: bytes) -> None:
         """Start it with these bytes on standard input, which ends after them. Its network is created if it is missing."""
         try:
             await self._start_with_input(container, given)
         except EngineRefusal as refusal:
-            if f"network {network}" not in refusal.message:  # it is missing, or there are several
+            if f"network {network.name}" not in refusal.message:  # it is missing, or there are several
                 raise
-            await self._ensure_network(network)
+            await self.ensure_network(network)
             await self._start_with_input(container, given)
 
     async def _start_with_input(self, container: str, given: bytes) -> None:
@@ -175,18 +176,39 @@ class DockerClient:
         name, _, tag = image.partition(":") if "/" not in image.rpartition(":")[2] else (image, "", "")
         await self._bytes("images/create", "POST", params={"fromImage": name, "tag": tag or "latest"}, more_s=PULL_S)
 
-    async def _ensure_network(self, name: str) -> None:
-        """A bridge whose containers cannot reach each other."""
-        options = {"com.docker.network.bridge.enable_icc": "false"}
-        config = {"Name": name, "Driver": "bridge", "CheckDuplicate": True, "Options": options}
-        with unless(CONFLICT):
-            await self._none("networks/create", "POST", body=config)
-        # An engine gives one name to several networks that are created at the same time. All controllers keep the same one.
-        found = await self._json("networks", params={"filters": _filters((), [name])})
-        same = sorted((one["Created"], one["Id"]) for one in found if one["Name"] == name)
-        for _, network in same[1:]:
+    async def ensure_network(self, network: EngineNetwork) -> Mapping[str, Any]:
+        """What the engine says about this network, which is created if it is missing.
+
+        An engine gives one name to several networks that are created at the same time. All controllers keep the oldest.
+        """
+        found = await self._networks(network.name)
+        if not found:
+            try:
+                await self._none("networks/create", "POST", body=network.config())
+            except EngineRefusal:
+                if not await self._networks(network.name):  # another controller was not faster
+                    raise
+            found = await self._networks(network.name)
+        for other in found[1:]:
             with unless(NOT_FOUND, CONFLICT, FORBIDDEN):  # another controller removes it, or uses it for a moment
-                await self._none(f"networks/{network}", "DELETE")
+                await self._none(f"networks/{other['Id']}", "DELETE")
+        return found[0] if found else {}
+
+    async def inspect_network(self, name: str) -> Mapping[str, Any] | None:
+        return next(iter(await self._networks(name)), None)
+
+    async def _networks(self, name: str) -> list[Mapping[str, Any]]:
+        """All networks with this name, the oldest first."""
+        found = await self._json("networks", params={"filters": _filters((), [name])})
+        return sorted((one for one in found if one["Name"] == name), key=lambda one: (one["Created"], one["Id"]))
+
+    async def info(self) -> Mapping[str, Any]:
+        facts: Mapping[str, Any] = await self._json("info")
+        return facts
+
+    async def version(self) -> Mapping[str, Any]:
+        facts: Mapping[str, Any] = await self._json("version")
+        return facts
 
     async def put_files(self, container: str, path: str, archive: bytes) -> None:
         """Unpack a tar archive in a folder of a container that need not run, as root."""

@@ -86,7 +86,7 @@ class EngineJobs:
                     self._kit_volume.mount(),
                     *({"Type": "bind", "Source": path, "Target": path} for path in options.job_paths),
                 ],
-                "NetworkMode": options.network,
+                "NetworkMode": options.job_network.name,
                 "RestartPolicy": {"Name": "no"},
                 "CapDrop": ["ALL"],
                 "SecurityOpt": ["no-new-privileges"],
@@ -96,7 +96,7 @@ class EngineJobs:
         container = ""
         try:
             container = await self._homes.create_from_empty_image(name, config)
-            await self._client.start_with_input(container, options.network, stdin)
+            await self._client.start_with_input(container, options.job_network, stdin)
         except EngineRefusal as refusal:
             if container:
                 await self._client.remove_container(container)

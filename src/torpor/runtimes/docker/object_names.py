@@ -39,6 +39,7 @@ class ObjectKind(StrEnum):
     WORKSPACE = "workspace"
     JOB = "job"
     KIT = "kit"
+    NETWORK = "network"
 
 
 def home_name(home: Home) -> str:

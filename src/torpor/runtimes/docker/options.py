@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from torpor.runtimes.docker.engine_network import EngineNetwork
+
 MIB = 1 << 20
 
 
@@ -19,8 +21,18 @@ class DockerOptions:
     """Between the request to end and SIGKILL: long enough for an editor to save."""
     user: int
     """The user and group of homes, and of all processes of workspaces and jobs."""
-    network: str = "torpor"
-    """The bridge of all workspaces; created if it is missing."""
+    isolation: bool
+    """Whether workspaces need firewall rules on the engine's machine, see `firewall.py`. Without them no workspace starts."""
+    blocked_networks: tuple[str, ...]
+    """Networks that workspaces cannot reach."""
+    allowed_networks: tuple[str, ...] = ()
+    """Exceptions from `blocked_networks`."""
+    nameservers: tuple[str, ...] = ()
+    """The nameservers of workspaces; none: those of the engine's machine."""
+    firewall_prefix: tuple[str, ...] = ()
+    """The command that runs a program in the network of the engine's machine, if that is not Torpor's."""
+    network: str = ""
+    """The network of all workspaces; that of jobs has the suffix -jobs. Empty: two of this installation."""
     job_image: str = ""
     """The image of jobs; empty: one without files, since the kit needs none."""
     job_paths: tuple[str, ...] = ()
@@ -33,3 +45,12 @@ class DockerOptions:
     """The engine rotates a container's log at this size; one older file is kept."""
     execute_output_bytes: int = 1 * MIB
     """The limit of each stream of `execute`, which keeps the output in memory. A command that writes more is ended."""
+
+    @property
+    def workspace_network(self) -> EngineNetwork:
+        return EngineNetwork(self.network or f"{self.installation}-workspaces", self.installation)
+
+    @property
+    def job_network(self) -> EngineNetwork:
+        """Jobs reach the archive store, which may be in a private network, and cannot be reached by workspaces."""
+        return EngineNetwork(f"{self.network or self.installation}-jobs", self.installation)

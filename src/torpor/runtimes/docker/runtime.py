@@ -2,9 +2,12 @@
 
 import asyncio
 import contextlib
+import math
 import secrets
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from weakref import WeakValueDictionary
+
+import structlog
 
 from torpor.domain.busy import Work
 from torpor.domain.disk import Disk
@@ -27,17 +30,25 @@ from torpor.ports import (
     TerminalSize,
 )
 from torpor.runtimes import agent_client
-from torpor.runtimes.docker import record_changes
+from torpor.runtimes.ability import Ability
+from torpor.runtimes.docker import isolation, record_changes
+from torpor.runtimes.docker.confinement import abilities
 from torpor.runtimes.docker.containers import EngineContainers, RunningContainer
 from torpor.runtimes.docker.docker_client import DockerClient
+from torpor.runtimes.docker.firewall import FirewallMissing
 from torpor.runtimes.docker.home_record import HomeRecord, RecordState
 from torpor.runtimes.docker.homes import EngineHomes
+from torpor.runtimes.docker.isolation import NetworkIsolation
 from torpor.runtimes.docker.jobs import EngineJobs
 from torpor.runtimes.docker.kit_volume import KitVolume
 from torpor.runtimes.docker.listing import ABSENT, EngineListing, ListedContainer, ListedHome
 from torpor.runtimes.docker.options import DockerOptions
 from torpor.runtimes.timeouts import finish_despite_cancel
 
+log = structlog.get_logger()
+
+CHECK_RULES_S = 10.0
+"""Between two checks of the firewall rules while workspaces run."""
 MOST_HELD_AT_ONCE = 4
 """How many lost holders are created at the same time."""
 
@@ -55,6 +66,8 @@ class DockerRuntime:
         self._kit = KitVolume(self._engine, self._homes, options.installation, kit)
         self._containers = EngineContainers(self._engine, options, installation_key, self._kit)
         self._jobs = EngineJobs(self._engine, self._homes, options, installation_key, self._kit)
+        self._isolation = NetworkIsolation(self._engine, options)
+        self._rules_checked_at = -math.inf
         self._running: dict[str, RunningContainer] = {}
         self._epochs: dict[str, int] = {}
         # A lock exists only while a call holds it or waits for it.
@@ -62,9 +75,21 @@ class DockerRuntime:
         self._holding: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
+        """Refused if workspaces cannot be confined on this machine."""
         self._engine.connect()
-        with contextlib.suppress(Unavailable):  # every observation raises it, until the engine is available
-            await self._homes.open_identity()
+        try:
+            await self._isolation.write_rules()
+            with contextlib.suppress(Unavailable):  # every observation raises it, until the engine is available
+                await self._homes.open_identity()
+                await self._isolation.ensure()
+                await self._isolation.prove_early()
+        except FirewallMissing as missing:
+            raise Refused("no_isolation", isolation.refusal(missing)) from missing
+
+    async def abilities(self) -> tuple[Ability, ...]:
+        """What the engine confines; Unavailable if it does not answer. Works before `start`, and changes nothing."""
+        self._engine.connect()
+        return await abilities(self._engine, self._options, self._isolation)
 
     async def close(self) -> None:
         await stop(*self._holding)
@@ -79,6 +104,7 @@ class DockerRuntime:
     async def observe(self, only: frozenset[str] | None = None) -> Survey:
         found = await self._homes.list(only)
         self._hold_again(found)
+        self._check_rules()
         volumes: dict[str, set[ObservedVolume]] = {}
         for home, listed in found.homes.items():
             if (seen := listed.seen()) is not None:
@@ -123,6 +149,19 @@ class DockerRuntime:
             self._in_background(self._hold_one(listed.home))
         if not found.is_identity_held and not self._holding:
             self._in_background(self._hold_identity(found))
+
+    def _check_rules(self) -> None:
+        """From time to time, because workspaces run for days, and a reload of the machine's firewall removes the rules."""
+        now = asyncio.get_running_loop().time()
+        if self._options.isolation and now - self._rules_checked_at > CHECK_RULES_S:
+            self._rules_checked_at = now
+            self._in_background(self._restore_rules())
+
+    async def _restore_rules(self) -> None:
+        try:
+            await self._isolation.restore()
+        except FirewallMissing as missing:  # the next check tries again
+            log.exception("firewall_rules_missing", how=missing.how, remedy=missing.remedy)
 
     def _in_background(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.ensure_future(work)
@@ -251,8 +290,10 @@ class DockerRuntime:
                 else:  # no program runs in it
                     await self._containers.remove(current.id)
             await self._jobs.end_all(found.homes_of(home.workspace_id))
+            await self._confined(self._isolation.ensure())
             running = await self._containers.create(container, fence.epoch)
             try:
+                await self._confined(self._isolation.prove())
                 await self._check(running, opened, fence)
                 assert opened.record is not None
                 await self._containers.order(running, container, opened.record, environment)
@@ -261,6 +302,12 @@ class DockerRuntime:
                 await self._homes.remove_silent(home)
                 raise
             self._running[home.workspace_id] = running
+
+    async def _confined(self, work: Coroutine[None, None, None]) -> None:
+        try:
+            await work
+        except FirewallMissing as missing:
+            raise Failed(Code.CONTAINER_START_FAILED, isolation.refusal(missing)) from missing
 
     async def _check(self, running: RunningContainer, opened: ListedHome, fence: Fence) -> None:
         """Before the orders: this container and this record are still the current ones."""

@@ -3,7 +3,7 @@
 `await ProcessRuntime(data_dir).start()` ends processes of an earlier run; `await close()` ends all processes.
 """
 
-from torpor.runtimes.process.confinement import Ability
+from torpor.runtimes.ability import Ability
 from torpor.runtimes.process.options import ProcessOptions
 from torpor.runtimes.process.runtime import ProcessRuntime
 

@@ -11,21 +11,19 @@ from enum import StrEnum
 from pathlib import Path
 
 from torpor.ports import CPU_WEIGHT
-from torpor.runtimes.process import cgroups, forward_policy, network, pasta, user_access, users
+from torpor.runtimes import forward_policy
+from torpor.runtimes.ability import CPU, FILES, FORWARDING, LIMITS, NAMES, USER, Ability
+from torpor.runtimes.ability import NETWORK as NETWORK
+from torpor.runtimes.firewall_rules import FAMILY
+from torpor.runtimes.host_programs import TRIAL_S, ToolFailed, call, find
+from torpor.runtimes.nameservers import usable_nameservers
+from torpor.runtimes.process import cgroups, network, pasta, user_access, users
 from torpor.runtimes.process.cpu_weight import ARCHIVE_WEIGHT, nice_of
-from torpor.runtimes.process.host_programs import TRIAL_S, ToolFailed, call, find
 from torpor.runtimes.process.options import ProcessOptions
 from torpor.runtimes.process.paths import RuntimePaths
 from torpor.system_packages import NEEDED_BY_OTHERS, NEEDED_BY_ROOT, install_command
 
 SWITCHED_OFF = "switched off in the options"
-FILES = "files and processes"
-USER = "user"
-NETWORK = "network"
-FORWARDING = "forwarding"
-NAMES = "name resolution"
-LIMITS = "memory and processes"
-CPU = "CPU"
 REFUSED_TO_ROOT = "give Torpor CAP_SYS_ADMIN and the right to mount (in a container: --privileged)"
 REFUSED_TO_OTHERS = (
     "allow user namespaces: sysctl kernel.unprivileged_userns_clone=1, kernel.apparmor_restrict_unprivileged_userns=0"
@@ -35,16 +33,6 @@ POOR_WEIGHTS = (
     f"nice values only (workspaces {nice_of(CPU_WEIGHT)}, archives {nice_of(ARCHIVE_WEIGHT)}): "
     "a workspace with many processes or sessions gets more of a busy CPU than one with few"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Ability:
-    what: str
-    confined: bool
-    how: str
-    """How it is done on this machine, or why it is not."""
-    remedy: str = ""
-    """What you can do; empty if there is no remedy."""
 
 
 def missing_protections(abilities: Iterable[Ability], *, is_root: bool) -> tuple[Ability, ...]:
@@ -111,7 +99,7 @@ class Confinement:
 
 async def examine(options: ProcessOptions, paths: RuntimePaths) -> tuple[Confinement, tuple[Ability, ...]]:
     bubblewrap, bounded_tmp, sandbox_ability = await _bubblewrap(options)
-    nameservers = options.nameservers or network.usable_nameservers()
+    nameservers = options.nameservers or usable_nameservers()
     mode, closes_published, network_ability = await _network(options, paths, bubblewrap, sandbox_ability, nameservers)
     own_users, user_ability = await _user(paths, bubblewrap)
     hierarchies, limits_ability = _cgroups(options)
@@ -253,13 +241,13 @@ async def _forwarding(paths: RuntimePaths) -> tuple[Ability, ...]:
     except ToolFailed:
         return ()
     leaves_by = forward_policy.default_interfaces(await asyncio.to_thread(network.ROUTES.read_text))
-    packet = forward_policy.Packet(f"{network.FAMILY}{paths.tag}00000", network.POOL, leaves_by)
+    packet = forward_policy.Packet(f"{FAMILY}{paths.tag}00000", network.POOL, leaves_by)
     dropped = forward_policy.find_drop(listing, packet)
     if dropped is None:
         return ()
     how = f"this machine's firewall drops packets of workspaces: {dropped.rule or 'the policy of its chain FORWARD is DROP'}"
     # Appended, not inserted: Torpor's chain, which blocks networks, must come first.
-    rule = f"FORWARD -i {network.FAMILY}+ -j ACCEPT"
+    rule = f"FORWARD -i {FAMILY}+ -j ACCEPT"
     remedy = f"add a rule before that one: {rule}" if dropped.rule else f"iptables -A {rule}"
     return (Ability(FORWARDING, False, f"{how}, and no earlier rule accepts them", remedy),)
 

@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 
 from torpor.domain.errors import Unavailable
-from torpor.runtimes.process.host_programs import find
+from torpor.runtimes.host_programs import find
 
 MEASURE_S = 600.0
 LOWEST_PRIORITY = 19

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
+from torpor.runtimes.host_programs import find
 from torpor.runtimes.process import pipes
-from torpor.runtimes.process.host_programs import find
 
 # The shell joins each cgroup and then becomes the program, so the program never runs outside, and no Python code runs
 # between fork and exec.

@@ -22,24 +22,19 @@ from pathlib import Path
 import structlog
 
 from torpor.domain.networks import of_version
-from torpor.runtimes.process.host_programs import ToolFailed, call, find
+from torpor.runtimes.firewall_rules import CHAINS, FAMILY, nameserver_rules, network_rules, published_rule
+from torpor.runtimes.host_programs import ToolFailed, call, find
 
 log = structlog.get_logger()
 
 POOL = ipaddress.IPv4Network("100.64.0.0/10")
 SUBNETS = 1 << (30 - POOL.prefixlen)
-FAMILY = "torp"
-"""The prefix of the interfaces of every Torpor on this machine, to block connections between their workspaces."""
-CHAINS = "TORPOR-"
-"""The prefix of the chains of every Torpor."""
-
 MARK = "0x1000/0x1000"
 """Set on packets from our interfaces, since others (a VPN, a cluster) use addresses of the pool too. It is a bit that
 Kubernetes, Cilium, Calico and Tailscale do not use."""
 
 ROUTES = Path("/proc/net/route")
 FORWARDING = Path("/proc/sys/net/ipv4/ip_forward")
-RESOLVERS = (Path("/etc/resolv.conf"), Path("/run/systemd/resolve/resolv.conf"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,26 +82,6 @@ def routed_networks(table: str) -> list[ipaddress.IPv4Network]:
 
 def routed_now() -> list[ipaddress.IPv4Network]:
     return routed_networks(ROUTES.read_text())
-
-
-def usable_nameservers(resolvers: Iterable[Path] = RESOLVERS) -> tuple[str, ...]:
-    """This machine's nameservers, without those on its loopback, which workspaces cannot reach."""
-    for path in resolvers:
-        with contextlib.suppress(OSError):
-            lines = [line.split() for line in path.read_text().splitlines()]
-            servers = [line[1] for line in lines if len(line) > 1 and line[0] == "nameserver"]
-            usable = tuple(server for server in servers if _is_usable(server))
-            if usable:
-                return usable
-    return ()
-
-
-def _is_usable(server: str) -> bool:
-    try:
-        address = ipaddress.ip_address(server)
-    except ValueError:
-        return False
-    return address.version == 4 and not address.is_loopback and not address.is_unspecified
 
 
 def require_forwarding() -> None:
@@ -198,29 +173,21 @@ class VethNetwork:
 
     def rules(self) -> str:
         ours, family, chain = f"{self._prefix}+", f"{FAMILY}+", self._chain
-        asking = [
-            f"-A {{}} -d {server}/32 -p {protocol} --dport 53 -j RETURN"
-            for server in self._nameservers
-            for protocol in ("udp", "tcp")
-        ]
         lines = [
             "*filter",
             f":{chain}-IN - [0:0]",
             f":{chain}-FWD - [0:0]",
             # A nameserver may be another address of this machine.
-            *(line.format(f"{chain}-IN") for line in asking),
+            *nameserver_rules(f"{chain}-IN", self._nameservers),
             f"-A {chain}-IN -j DROP",
-            # A connection to a port that this machine publishes for a container goes through FORWARD, not INPUT.
-            *([f"-A {chain}-FWD -m conntrack --ctstate DNAT -j DROP"] if self._closes_published else []),
+            *([published_rule(f"{chain}-FWD")] if self._closes_published else []),
             f"-A {chain}-FWD -i {ours} -j MARK --set-xmark {MARK}",
             # Only replies: the operator's rules apply to every packet that a workspace sends.
             f"-A {chain}-FWD -o {ours} -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT",
             # Without a reply, which would reveal the addresses of workspaces.
             f"-A {chain}-FWD -o {family} -j DROP",
-            *(line.format(f"{chain}-FWD") for line in asking),
-            *(f"-A {chain}-FWD -d {network} -j RETURN" for network in self._allowed),
-            # With a reply, so that a program fails at once instead of after minutes.
-            *(f"-A {chain}-FWD -d {network} -j REJECT --reject-with icmp-admin-prohibited" for network in self._blocked),
+            *nameserver_rules(f"{chain}-FWD", self._nameservers),
+            *network_rules(f"{chain}-FWD", blocked=self._blocked, allowed=self._allowed),
             # The end of the chain returns to the operator's rules. Ours come first, since those may accept everything.
             f"-I INPUT -i {ours} -j {chain}-IN",
             f"-I FORWARD -i {ours} -j {chain}-FWD",

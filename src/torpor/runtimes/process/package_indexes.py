@@ -14,7 +14,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from torpor.domain.networks import closed_by
-from torpor.runtimes.process.host_programs import ToolFailed, call, find
+from torpor.runtimes.host_programs import ToolFailed, call, find
 
 INDEX_VARIABLES = (
     "PIP_INDEX_URL",

@@ -12,7 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from torpor.domain.networks import of_version
-from torpor.runtimes.process.host_programs import find
+from torpor.runtimes.host_programs import find
 
 OPTIONS = ("-q", "-f", "--config-net", "-t", "none", "-u", "none", "-T", "none", "-U", "none", "--no-map-gw", "--")
 TUN = Path("/dev/net/tun")

@@ -19,9 +19,9 @@ from torpor import atomic_file
 from torpor.domain.errors import Code, Failed
 from torpor.loops import stop
 from torpor.ports import Program, Progress
+from torpor.runtimes.host_programs import find
 from torpor.runtimes.process import sandbox
 from torpor.runtimes.process.directory_tree import remove_tree
-from torpor.runtimes.process.host_programs import find
 from torpor.runtimes.process.launch import parent_death_argv
 from torpor.runtimes.process.paths import short
 from torpor.runtimes.process.processes import MARK

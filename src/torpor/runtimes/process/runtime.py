@@ -24,12 +24,13 @@ from torpor.file_lock import PidLock
 from torpor.loops import start_tasks, stop
 from torpor.ports import Address, Container, ExecResult, Fence, Home, HomeJob, Progress, RunningCommand, Shell, TerminalSize
 from torpor.runtimes import agent_client
+from torpor.runtimes.ability import Ability
+from torpor.runtimes.host_programs import ToolFailed
 from torpor.runtimes.process import cgroups, home_size, logs, package_indexes, processes
 from torpor.runtimes.process.cgroups import Cgroups
-from torpor.runtimes.process.confinement import Ability, Confinement, NetworkMode, examine, weights_ability, without_cgroups
+from torpor.runtimes.process.confinement import Confinement, NetworkMode, examine, weights_ability, without_cgroups
 from torpor.runtimes.process.directory_tree import remove_tree
 from torpor.runtimes.process.disk_guard import DiskGuard
-from torpor.runtimes.process.host_programs import ToolFailed
 from torpor.runtimes.process.jobs import Job
 from torpor.runtimes.process.network import VethNetwork
 from torpor.runtimes.process.options import ProcessOptions

@@ -21,12 +21,12 @@ from torpor.inside.process_activity import cpu_and_foregrounds, resident_bytes
 from torpor.inside.program import AgentOptions
 from torpor.ports import Address, Container
 from torpor.runtimes import agent_client
+from torpor.runtimes.host_programs import ToolFailed
 from torpor.runtimes.placeholders import Placeholders, uses_placeholder
 from torpor.runtimes.process import cpu_weight, pasta, pipes, processes, sandbox, user_access
 from torpor.runtimes.process.cgroups import Cgroups
 from torpor.runtimes.process.confinement import Confinement, NetworkMode
 from torpor.runtimes.process.directory_tree import remove_tree
-from torpor.runtimes.process.host_programs import ToolFailed
 from torpor.runtimes.process.launch import SpawnedProcess, join_cgroups_argv
 from torpor.runtimes.process.logs import ContainerLog
 from torpor.runtimes.process.network import VethNetwork

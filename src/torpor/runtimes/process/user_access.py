@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from torpor.inside.program import AgentOptions
+from torpor.runtimes.host_programs import TRIAL_S, ToolFailed, call
 from torpor.runtimes.process import sandbox, users
-from torpor.runtimes.process.host_programs import TRIAL_S, ToolFailed, call
 from torpor.runtimes.process.launch import parent_death_argv
 from torpor.runtimes.process.paths import RuntimePaths
 

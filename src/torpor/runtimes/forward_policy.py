@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from itertools import pairwise
 
-from torpor.runtimes.process.network import CHAINS, FAMILY
+from torpor.runtimes.firewall_rules import CHAINS, FAMILY
 
 MATCHES_NEW = frozenset(("NEW", "UNTRACKED"))
 
