@@ -33,6 +33,7 @@ DIGESTS = {
     "0016_environment.sql": "4cda107d5fde90e9",
     "0017_secrets.sql": "cb4c874ff73afd9c",
     "0018_sizes.sql": "87056495e1fc0dd1",
+    "0020_images.sql": "4dc0f13888c9869a",
 }
 
 

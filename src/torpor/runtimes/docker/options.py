@@ -1,6 +1,7 @@
 """The options of the Docker runtime."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 MIB = 1 << 20
 
@@ -21,6 +22,8 @@ class DockerOptions:
     """The user and group of homes, and of all processes of workspaces and jobs."""
     network: str = "torpor"
     """The bridge of all workspaces; created if it is missing."""
+    registry_credentials: Path | None = None
+    """A file in the format of Docker's config.json, for pulls."""
     job_image: str = ""
     """The image of jobs; empty: one without files, since the kit needs none."""
     job_paths: tuple[str, ...] = ()
