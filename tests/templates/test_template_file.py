@@ -127,6 +127,13 @@ def test_an_image_is_read() -> None:
     assert parse("good.toml", written({**GOOD, "takes_image": "true"})).needs_engine
 
 
+def test_a_typing_error_in_image_command_is_the_only_fault() -> None:
+    fields = {key: text for key, text in GOOD.items() if key != "command"} | {"image": '"python"', "image_comand": '["x"]'}
+    with pytest.raises(TemplateBroken) as broken:
+        parse("good.toml", written(fields))
+    assert broken.value.faults == ("good.toml: image_comand: unknown; did you mean image_command?",)
+
+
 def test_an_image_beside_takes_image_is_an_error() -> None:
     with pytest.raises(Hopeless, match=r"^good\.toml: image: not allowed with takes_image"):
         parse("good.toml", written({**GOOD, "image": '"python"', "takes_image": "true"}))

@@ -111,7 +111,8 @@ def _faults(file: str, written: Mapping[str, Any]) -> list[tuple[str, str]]:
         elif (fault := FIELDS[field](value)) is not None:
             found.append((field, fault))
     takes_command, takes_image = written.get("takes_command") is True, written.get("takes_image") is True
-    needed = ("name", "title", "description", *(() if takes_command or "image_command" in written else ("command",)))
+    has_command = takes_command or "image_command" in {*written, *meant}
+    needed = ("name", "title", "description", *(() if has_command else ("command",)))
     # A field whose name is misspelt is not reported as missing, too.
     found += [(field, f"missing; add {FIELD_MEANS[field]}") for field in needed if field not in written and field not in meant]
     name = written.get("name")
