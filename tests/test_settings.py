@@ -86,6 +86,17 @@ def test_private_networks_are_blocked_by_default() -> None:
     assert nothing_blocked.blocked_networks == ()
 
 
+def test_the_runtime_and_the_allow_list_decide_which_images_run() -> None:
+    assert not load(HOME).image_policy.runs_images
+    assert not load({**HOME, "TORPOR_RUNTIME": "process"}).image_policy.runs_images
+    said = {"TORPOR_RUNTIME": "fake", "TORPOR_IMAGE_ALLOWLIST": " docker.io/library/*,r.example/a:1 ,"}
+    policy = load({**HOME, **said}).image_policy
+    assert (policy.runs_images, policy.allowlist) == (True, ("docker.io/library/*", "r.example/a:1"))
+    with pytest.raises(Refused, match=r"'python' matches no image.*write 'docker\.io/library/python:latest'"):
+        load({**HOME, "TORPOR_IMAGE_ALLOWLIST": "python"})
+    assert load({**HOME, "TORPOR_REGISTRY_CREDENTIALS": "~/auth.json"}).registry_credentials == Path("~/auth.json").expanduser()
+
+
 @pytest.mark.parametrize("name", ["TORPOR_WORKSPACE_BLOCKED_NETWORKS", "TORPOR_WORKSPACE_ALLOWED_NETWORKS"])
 @pytest.mark.parametrize(
     ("value", "says"),

@@ -67,6 +67,8 @@ class Program:
     own_environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     """The variables and secrets of the workspace itself, which replace those of the template. Braces are no placeholders. They
     are never shown: not in a message, a log line or the arguments of a process."""
+    image: str | None = None
+    """The normalized reference of the image to run in; None: the runtime's default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +250,7 @@ class Runtime(Protocol):
         """There is one container of this workspace, started on this home. A container that has ended is restarted.
 
         Refuses (VOLUME_NOT_READY) a volume without the marker of its generation. Returns when started; readiness is observed.
-        Progress counts the installation of the program's packages.
+        Progress counts the installation of the program's packages, or the bytes of its image.
         """
         ...
 

@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, f
 
 from torpor.domain.errors import Refused
 from torpor.domain.idle import Ttls
+from torpor.domain.image_policy import ImagePolicy, parse_allowlist
 from torpor.domain.limits import RunningLimits
 from torpor.domain.networks import BLOCKED, parse_networks
 from torpor.domain.retention import GcPolicy, Retention
@@ -39,6 +40,8 @@ OTHER_VARIABLES: Mapping[str, str] = {
     "TORPOR_REQUIRE_CONFINEMENT": "`1`: tests that need confinement fail on a machine without it.",
     "TORPOR_SLOW_TESTS": "`1`: also run tests that install programs.",
 }
+# The runtimes that run programs of this machine. All others run images.
+RUNS_PROCESSES = ("auto", "process")
 # Variables of the sort and of tests.
 OTHER_PREFIXES = ("TORPOR_SORT_", "TORPOR_TEST_")
 # Kubernetes and Docker set these for a service whose name begins with "torpor".
@@ -127,6 +130,17 @@ class Settings(BaseModel):
         None,
         description="A folder with templates of your own, one `.toml` file for each. A file with the name of a template that "
         "Torpor brings replaces it. Torpor reads them when it starts. Default: only the templates that Torpor brings.",
+    )
+    image_allowlist: str = Field(
+        "",
+        description="Patterns of the images that workspaces can run, separated by commas, such as `docker.io/library/*, "
+        "registry.example.com/team/*`. They are compared with the full reference, and `*` also matches `/`. "
+        "Default: all images. Only for runtimes that run images.",
+    )
+    registry_credentials: Path | None = Field(
+        None,
+        description="A file with the credentials of image registries, in the format of Docker's `config.json` (`auths`). It is "
+        "read at each pull. Only for runtimes that run images. Default: none.",
     )
     secret_key_file: Path | None = Field(
         None,
@@ -311,7 +325,12 @@ class Settings(BaseModel):
     def _are_networks(cls, value: str) -> str:
         return ", ".join(parse_networks(value))
 
-    @field_validator("data", "templates_dir", "secret_key_file", mode="after")
+    @field_validator("image_allowlist", mode="after")
+    @classmethod
+    def _are_patterns(cls, value: str) -> str:
+        return ", ".join(parse_allowlist(value))
+
+    @field_validator("data", "templates_dir", "secret_key_file", "registry_credentials", mode="after")
     @classmethod
     def _absolute(cls, value: Path | None) -> Path | None:
         return value.expanduser().absolute() if value is not None else None
@@ -387,6 +406,10 @@ class Settings(BaseModel):
         """The largest size of a workspace."""
         memory_mb = self.workspace_max_memory_mb or self.workspace_memory_mb
         return WorkspaceSize(self.workspace_max_cpu, memory_mb, self.workspace_max_disk_mb)
+
+    @property
+    def image_policy(self) -> ImagePolicy:
+        return ImagePolicy(self.runtime not in RUNS_PROCESSES, parse_allowlist(self.image_allowlist))
 
     @property
     def secret_key_path(self) -> Path:

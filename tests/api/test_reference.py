@@ -73,7 +73,8 @@ def test_a_call_shows_the_fields_of_its_request_and_response(page: str) -> None:
         assert f"<th><code>{field}</code>" in request
     assert "1 to 40 of a-z" in request
     assert "required" in request
-    assert "default terminal" in request
+    assert "default RUNNING" in request
+    assert "null: `terminal`, or `image`" in unescape(request)
     for field in ("id", "phase", "url", "disk_bytes", "warnings"):
         assert f"<th><code>{field}</code>" in response
     assert "<code>name_taken</code>" in response

@@ -541,6 +541,21 @@ def test_an_unexpected_error_is_one_line_without_traceback(torpor: Torpor, api: 
     assert ended.said.count("\n") == 1
 
 
+def test_a_workspace_is_created_with_an_image(torpor: Torpor, api: ScriptedApi) -> None:
+    api.answer("POST /workspaces", workspace())
+    assert torpor("create", "demo", "--image", "python:3", "--cpu", "1", "--", "python3", "-m", "http.server").code == 0
+    assert api.asked[0].body == {
+        "name": "demo",
+        "image": "python:3",
+        "command": ["python3", "-m", "http.server"],
+        "size": {"cpu": 1.0},
+    }
+    api.answer("GET /workspaces/demo", workspace(image="python:3"))
+    assert "python:3" in torpor("show", "demo").text
+    api.answer("GET /workspaces/demo", workspace())
+    assert "image" not in torpor("show", "demo").text
+
+
 def test_a_workspace_is_created_with_a_size(torpor: Torpor, api: ScriptedApi) -> None:
     api.answer("POST /workspaces", workspace())
     assert torpor("create", "demo", "--cpu", "0.5", "--memory", "1.5G", "--disk", "20g").code == 0

@@ -11,7 +11,7 @@ from torpor.control.effect_executor import ACTION_OF, EffectExecutor
 from torpor.domain.effects import Effect, MakeHome, Pack, PackEmpty, Restore, Start, Stop
 from torpor.domain.errors import Code, Failed, Reason, Refused, Unavailable
 from torpor.domain.records import Archive, ArchiveKey, EffectDone, EffectFailed, Marker, ProvenArchive, ProviderOutage
-from torpor.ports import Fence, Home, Limits, Program
+from torpor.ports import Container, Fence, Home, Limits, Program, Progress
 from torpor.testing.fake_runtime import FakeArchives, FakeRuntime, FakeVolume, FakeWorld
 
 pytestmark = pytest.mark.anyio
@@ -64,6 +64,26 @@ async def test_an_effect_that_is_cancelled_again_and_again_removes_its_half_made
     with pytest.raises(asyncio.CancelledError):
         await restoring
     assert not world.volumes
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "wants_new_op_id"),
+    [
+        (Code.IMAGE_PULL_FAILED, Reason.IMAGE_PULL_FAILED, False),
+        (Code.IMAGE_PULL_INTERRUPTED, Reason.ACTION_FAILED, True),
+    ],
+)
+async def test_a_failed_pull_is_final_or_begins_again_from_zero(code: Code, reason: Reason, wants_new_op_id: bool) -> None:
+    class Registry(FakeRuntime):
+        async def ensure_running(self, container: Container, fence: Fence, progress: Progress) -> None:
+            raise Failed(code, "cannot pull the image 'a': no", image="a")
+
+    world = FakeWorld()
+    hands = EffectExecutor(Registry(world), FakeArchives(world), lambda _: Program("t", ("true",)), Limits(1 << 20, 8))
+    report = await hands.carry_out(ROW, Start(1, 1), FENCE, lambda *_: None)
+    assert isinstance(report, EffectFailed)
+    assert (report.reason, report.wants_new_op_id, report.context["image"]) == (reason, wants_new_op_id, "a")
+    assert report.message == "cannot pull the image 'a': no"
 
 
 async def test_a_home_that_was_marked_before_the_cancellation_stays() -> None:

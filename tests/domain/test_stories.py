@@ -910,6 +910,22 @@ def test_a_terminal_failure_is_not_retried() -> None:
     assert (world.history(), world.reason) == (["STARTING FAILED ImagePullFailed"], Reason.IMAGE_PULL_FAILED)
 
 
+def test_an_interrupted_pull_is_retried_and_the_last_answer_is_told() -> None:
+    interrupted = EffectFailed(Reason.ACTION_FAILED, "cannot pull the image 'a': 500", wants_new_op_id=True)
+    world = asleep()
+    world.wish(Wish.RUNNING)
+    world.befall(interrupted)
+    world.run_until_rest()
+    assert (world.history(), world.row.phase) == (["STARTING FAILED ActionFailed", "STARTING DONE"], Phase.RUNNING)
+    world = asleep()
+    world.wish(Wish.RUNNING)
+    world.befall(*[interrupted] * 4)
+    world.run_until_rest()
+    assert world.history() == ["STARTING FAILED ActionFailed"] * 3 + ["STARTING FAILED RetryExceeded"]
+    assert world.row.error is not None
+    assert "cannot pull the image 'a': 500" in world.row.error.message
+
+
 def test_a_call_that_is_unreachable_is_no_outage_but_is_counted_and_ends_in_error() -> None:
     world = asleep()
     world.wish(Wish.ARCHIVED)

@@ -83,7 +83,7 @@ SILENT = {
     "disk_measured_at": "NULL",
 }
 SIZE = ("cpu", "memory_mb", "disk_mb")
-NEVER_CHANGES = {"id", "owner_id", "template", "command", "created_at", "is_settled", "shard", "look_after", *SIZE}
+NEVER_CHANGES = {"id", "owner_id", "template", "command", "created_at", "is_settled", "shard", "look_after", "image", *SIZE}
 
 INSERT = """
 INSERT INTO workspaces (id, name, owner_id, template, desired_state, standby_ttl_s, archive_ttl_s)

@@ -34,6 +34,7 @@ DIGESTS = {
     "0017_secrets.sql": "cb4c874ff73afd9c",
     "0018_sizes.sql": "87056495e1fc0dd1",
     "0019_locations.sql": "f547c40f7ecbaf02",
+    "0020_images.sql": "4dc0f13888c9869a",
 }
 
 

@@ -66,7 +66,7 @@ CONTROLLER_WRITES = {
     "disk_measured_at": "NULL",
 }
 SIZE = ("cpu", "memory_mb", "disk_mb")
-NOBODY_WRITES = {"id", "owner_id", "template", "command", "created_at", "is_settled", "shard", "look_after", *SIZE}
+NOBODY_WRITES = {"id", "owner_id", "template", "command", "created_at", "is_settled", "shard", "look_after", "image", *SIZE}
 
 
 @pytest.fixture

@@ -44,6 +44,7 @@ class DockerEngine:
             "pidfile": self.folder / "pid",
             "host": self.url,
             "cgroup-parent": f"/{name}",
+            "max-download-attempts": 1,
         }
         words = [word for option, value in options.items() for word in (f"--{option}", str(value))]
         with (self.folder / "engine.log").open("ab") as log:

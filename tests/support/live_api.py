@@ -30,6 +30,7 @@ from torpor.bus.usage import RedisUsageSeries
 from torpor.control.duties import run_duty
 from torpor.control.events import EventPublisher
 from torpor.domain.hostnames import Hosts
+from torpor.domain.image_policy import NO_IMAGES, ImagePolicy
 from torpor.domain.limits import RunningLimits
 from torpor.runtimes.local_access import LocalAccess
 from torpor.secret_key import SecretKey
@@ -39,6 +40,7 @@ from torpor.store.database import Database, Role
 from torpor.store.events import EventStore, Outbox
 from torpor.store.gc import GcStore
 from torpor.store.service_store import ServiceStore
+from torpor.templates.catalogue import load_catalogue
 from torpor.testing.defaults import DEFAULTS
 from torpor.testing.fake_runtime import FakeArchives, FakeRuntime, FakeWorld
 
@@ -231,6 +233,7 @@ async def live_api(
     ask_again_s: float = 30,
     publishes: bool = True,
     name_reserved_s: float = 0,
+    images: ImagePolicy = NO_IMAGES,
 ) -> AsyncIterator[LiveApi]:
     async with contextlib.AsyncExitStack() as stack:
         service = await Database.open(database_url, Role.SERVICE)
@@ -264,6 +267,7 @@ async def live_api(
             name_reserved_s=name_reserved_s,
             environment_bytes=DEFAULTS.environment_bytes,
             most=DEFAULTS.most,
+            catalogue=load_catalogue(None, images),
             seal=SecretKey(folder / "secrets.key").seal,
             using=UseService(
                 ServiceStore(service), new_id=lambda: str(uuid.uuid4()), hint=lambda _: None, lease_s=DEFAULTS.connection_lease

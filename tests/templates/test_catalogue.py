@@ -8,14 +8,18 @@ from tests.support.builders import workspace
 
 import torpor
 from torpor.domain.errors import Refused
+from torpor.domain.image_policy import ANY_IMAGE, NO_IMAGES, ImagePolicy
 from torpor.inside.notebook import ENVIRONMENT
 from torpor.ports import PLACEHOLDERS, Program
 from torpor.templates.catalogue import Catalogue, load_catalogue, shipped
 from torpor.templates.template_file import BRACES, Template
 
+ON_ENGINE = load_catalogue(None, ANY_IMAGE)
 
-def test_the_product_has_three_templates() -> None:
-    assert list(shipped().templates) == ["terminal", "command", "jupyterlab"]
+
+def test_the_product_has_four_templates_of_which_one_needs_an_engine() -> None:
+    assert list(shipped().templates) == list(ON_ENGINE.available) == ["terminal", "command", "image", "jupyterlab"]
+    assert list(shipped().available) == ["terminal", "command", "jupyterlab"]
 
 
 def test_templates_are_read_once_and_cannot_be_changed() -> None:
@@ -83,13 +87,13 @@ def test_an_empty_command_means_no_command(name: str) -> None:
 
 @pytest.mark.parametrize("chosen", shipped().templates.values(), ids=lambda chosen: chosen.name)
 def test_every_placeholder_is_one_that_runtimes_know(chosen: Template) -> None:
-    texts = [*chosen.command, *chosen.environment.values()]
+    texts = [*chosen.command, *chosen.image_command, *chosen.environment.values()]
     assert {name for text in texts for name in BRACES.findall(text)} <= set(PLACEHOLDERS)
 
 
 def test_a_template_without_a_cpu_weight_has_the_default() -> None:
     assert {
-        shipped().program(one, ("true",) if one.takes_command else None).cpu_weight for one in shipped().templates.values()
+        shipped().program(one, ("true",) if one.takes_command else None).cpu_weight for one in shipped().available.values()
     } == {100}
 
 
@@ -104,6 +108,78 @@ def test_a_removed_template_keeps_the_own_command_before_a_stop() -> None:
     assert shipped().counts_cpu("gone")
 
 
+# ── images ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_template_image_runs_the_terminal_or_the_users_command_in_an_image() -> None:
+    image, terminal = ON_ENGINE.template("image"), ON_ENGINE.program(ON_ENGINE.template("terminal"), None)
+    assert ON_ENGINE.program(image, None, "python:3") == replace(terminal, template="image", image="docker.io/library/python:3")
+    own = ON_ENGINE.program(image, ("sh", "-c", "echo {port}"), "python:3")
+    assert own == Program("image", ("sh", "-c", "echo {port}"), is_verbatim=True, image="docker.io/library/python:3")
+    assert own.environment == {}, "Torpor's packages are not for the user's Python"
+
+
+def test_a_template_takes_another_image_than_its_own() -> None:
+    terminal = ON_ENGINE.template("terminal")
+    assert ON_ENGINE.program(terminal, None).image is None, "the runtime's default"
+    assert ON_ENGINE.program(terminal, None, "r.example/a").image == "r.example/a:latest"
+    own = replace(terminal, image="r.example/b:2")
+    assert ON_ENGINE.program(own, None).image == "r.example/b:2"
+    assert ON_ENGINE.program(own, None, "r.example/a").image == "r.example/a:latest"
+    assert shipped().program(own, None).image is None, "its command runs without an image, too"
+
+
+def test_a_workspace_with_an_image_and_without_a_template_has_the_template_image() -> None:
+    assert (ON_ENGINE.default_name(None), ON_ENGINE.default_name("python")) == ("terminal", "image")
+
+
+@pytest.mark.parametrize(
+    ("on", "template", "image", "code"),
+    [
+        (shipped(), "image", "python", "images_not_supported"),
+        (shipped(), "terminal", "python", "images_not_supported"),
+        (shipped(), "image", None, "images_not_supported"),
+        (ON_ENGINE, "image", None, "image_required"),
+        (ON_ENGINE, "terminal", "Python", "bad_image"),
+        (replace(ON_ENGINE, images=ImagePolicy(True, ("r.example/*",))), "image", "python", "image_not_allowed"),
+    ],
+)
+def test_an_image_that_cannot_be_run_is_refused_at_creation_and_at_each_start(
+    on: Catalogue, template: str, image: str | None, code: str
+) -> None:
+    with pytest.raises(Refused) as refused:
+        on.program(on.template(template), None, image)
+    assert refused.value.code == code
+    with pytest.raises(Refused) as refused:
+        on.program_of(workspace(template=template, command=(), image=image))
+    assert refused.value.code == code
+
+
+def test_the_image_of_a_template_must_be_allowed_too() -> None:
+    on = replace(ON_ENGINE, images=ImagePolicy(True, ("r.example/*",)))
+    with pytest.raises(Refused, match="image_allowlist"):
+        on.program(replace(on.template("terminal"), image="python"), None)
+
+
+def test_a_command_for_images_replaces_command_and_packages_only_on_an_engine(tmp_path: Path) -> None:
+    add(tmp_path, "lab", packages='["lab==1"]', image='"r.example/lab:1"', image_command='["lab", "{port}"]')
+    for images, command, packages in ((NO_IMAGES, ("sleep", "9"), ("lab==1",)), (ANY_IMAGE, ("lab", "{port}"), ())):
+        found = load_catalogue(tmp_path, images)
+        made = found.program(found.template("lab"), None)
+        assert (made.command, made.packages) == (command, packages)
+        assert not made.is_verbatim
+
+
+def test_a_template_that_only_has_a_command_for_images_needs_an_engine(tmp_path: Path) -> None:
+    path = add(tmp_path, "only", image='"r.example/only:1"', image_command='["serve"]')
+    path.write_text(path.read_text().replace('command = ["sleep", "9"]\n', "", 1))
+    found = load_catalogue(tmp_path, NO_IMAGES)
+    assert "only" not in found.available
+    with pytest.raises(Refused, match="cannot run the template 'only': choose another template"):
+        found.program(found.template("only"), None)
+    assert load_catalogue(tmp_path, ANY_IMAGE).program_of(workspace(template="only", command=())).command == ("serve",)
+
+
 # ── of an administrator ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -115,15 +191,15 @@ def add(folder: Path, name: str, **fields: str) -> Path:
 
 
 def test_without_a_folder_there_are_the_shipped_ones() -> None:
-    assert load_catalogue(None) is shipped()
+    assert load_catalogue(None, NO_IMAGES) is shipped()
 
 
 def test_templates_are_added_and_other_files_are_ignored(tmp_path: Path) -> None:
     add(tmp_path, "own")
     for name in ("README.md", ".hidden.toml", "own.toml~"):
         (tmp_path / name).write_text("not a template")
-    found = load_catalogue(tmp_path)
-    assert list(found.templates) == ["terminal", "command", "jupyterlab", "own"]
+    found = load_catalogue(tmp_path, NO_IMAGES)
+    assert list(found.available) == ["terminal", "command", "jupyterlab", "own"]
     assert found.added == {"own"}
     assert found.broken == ()
     assert found.program(found.template("own"), None).command == ("sleep", "9")
@@ -131,7 +207,7 @@ def test_templates_are_added_and_other_files_are_ignored(tmp_path: Path) -> None
 
 def test_a_file_replaces_the_shipped_template_of_its_name(tmp_path: Path) -> None:
     add(tmp_path, "terminal", title='"Ours"')
-    found = load_catalogue(tmp_path)
+    found = load_catalogue(tmp_path, NO_IMAGES)
     assert next(iter(found.templates)) == "terminal", "the default stays the first"
     assert found.template("terminal").title == "Ours"
 
@@ -141,7 +217,7 @@ def test_a_broken_file_does_not_stop_the_others(tmp_path: Path) -> None:
     add(tmp_path, "bad", cpu_wieght="7")
     (tmp_path / "binary.toml").write_bytes(b"\xff\xfe")
     (tmp_path / "folder.toml").mkdir()
-    found = load_catalogue(tmp_path)
+    found = load_catalogue(tmp_path, NO_IMAGES)
     assert "own" in found.templates
     assert {one.name: one.faults for one in found.broken} == {
         "bad": ("bad.toml: cpu_wieght: unknown; did you mean cpu_weight?",),
@@ -155,14 +231,14 @@ def test_a_broken_file_does_not_stop_the_others(tmp_path: Path) -> None:
 
 def test_a_broken_file_hides_the_shipped_template_that_it_replaces(tmp_path: Path) -> None:
     add(tmp_path, "jupyterlab", packages='["jupyterlab"]')
-    found = load_catalogue(tmp_path)
+    found = load_catalogue(tmp_path, NO_IMAGES)
     assert "jupyterlab" not in found.templates
     with pytest.raises(Refused, match="not pinned"):
         found.program_of(workspace(template="jupyterlab"))
 
 
 def test_a_folder_that_is_missing_leaves_the_shipped_ones(tmp_path: Path) -> None:
-    found = load_catalogue(tmp_path / "none")
+    found = load_catalogue(tmp_path / "none", NO_IMAGES)
     assert list(found.templates) == list(shipped().templates)
     (broken,) = found.broken
     assert str(tmp_path / "none") in broken.faults[0]
@@ -171,16 +247,16 @@ def test_a_folder_that_is_missing_leaves_the_shipped_ones(tmp_path: Path) -> Non
 
 def test_a_stored_workspace_whose_template_was_removed_is_told_what_to_do(tmp_path: Path) -> None:
     stored, path = workspace(template="own", command=()), add(tmp_path, "own")
-    assert load_catalogue(tmp_path).program_of(stored).command == ("sleep", "9")
+    assert load_catalogue(tmp_path, NO_IMAGES).program_of(stored).command == ("sleep", "9")
     path.unlink()
     with pytest.raises(Refused, match=r"'own' of this workspace no longer exists.*home is kept.*own\.toml") as refused:
-        load_catalogue(tmp_path).program_of(stored)
+        load_catalogue(tmp_path, NO_IMAGES).program_of(stored)
     assert refused.value.code == "unknown_template"
 
 
 def test_the_refusal_of_a_command_names_own_templates_too(tmp_path: Path) -> None:
     path = add(tmp_path, "own", takes_command="true")
     path.write_text(path.read_text().replace('command = ["sleep", "9"]\n', ""))
-    found: Catalogue = load_catalogue(tmp_path)
+    found: Catalogue = load_catalogue(tmp_path, NO_IMAGES)
     with pytest.raises(Refused, match="choose command or own"):
         found.program(found.template("terminal"), ("true",))

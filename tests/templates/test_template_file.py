@@ -72,6 +72,13 @@ def test_every_field_is_described() -> None:
         ("packages", '["good"]'),
         ("packages", '["good>=1"]'),
         ("takes_command", '"yes"'),
+        ("takes_image", '"yes"'),
+        ("image", '"Python:3"'),
+        ("image", '"https://r.example/a"'),
+        ("image", "3"),
+        ("image", '""'),
+        ("image_command", '["serve"]'),
+        ("imagge", '"python"'),
         ("cpu_weight", "0"),
         ("cpu_weight", "10001"),
         ("cpu_weight", "1.5"),
@@ -102,9 +109,39 @@ def test_a_program_has_the_cpu_weight_of_its_template(weight: int) -> None:
     assert shipped().program(heavy, None).cpu_weight == weight
 
 
-def test_a_command_beside_takes_command_is_an_error() -> None:
-    with pytest.raises(Hopeless, match=r"^good\.toml: command: not allowed with takes_command"):
-        parse("good.toml", written({**GOOD, "takes_command": "true"}))
+def test_a_command_beside_takes_command_runs_if_the_workspace_brings_none() -> None:
+    both = parse("good.toml", written({**GOOD, "takes_command": "true"}))
+    assert not both.needs_command
+    assert shipped().program(both, None).command == both.command
+    assert shipped().program(both, ("own", "{port}")).is_verbatim
+    fields = {key: text for key, text in GOOD.items() if key != "command"}
+    assert parse("good.toml", written({**fields, "takes_command": "true"})).needs_command
+
+
+def test_an_image_is_read() -> None:
+    fields = {key: text for key, text in GOOD.items() if key != "command"}
+    read = parse("good.toml", written({**fields, "image": '"python:3"', "image_command": '["serve", "{port}"]'}))
+    assert (read.image, read.image_command, read.command) == ("python:3", ("serve", "{port}"), ())
+    assert read.needs_engine
+    assert not parse("good.toml", written({**GOOD, "image": '"python:3"'})).needs_engine
+    assert parse("good.toml", written({**GOOD, "takes_image": "true"})).needs_engine
+
+
+def test_a_typing_error_in_image_command_is_the_only_fault() -> None:
+    fields = {key: text for key, text in GOOD.items() if key != "command"} | {"image": '"python"', "image_comand": '["x"]'}
+    with pytest.raises(TemplateBroken) as broken:
+        parse("good.toml", written(fields))
+    assert broken.value.faults == ("good.toml: image_comand: unknown; did you mean image_command?",)
+
+
+def test_an_image_beside_takes_image_is_an_error() -> None:
+    with pytest.raises(Hopeless, match=r"^good\.toml: image: not allowed with takes_image"):
+        parse("good.toml", written({**GOOD, "image": '"python"', "takes_image": "true"}))
+
+
+def test_a_typing_error_in_an_image_says_what_to_write() -> None:
+    with pytest.raises(Hopeless, match=r"^good\.toml: image: 'Python:3' is not the reference of an image: .*write 'python'"):
+        parse("good.toml", written({**GOOD, "image": '"Python:3"'}))
 
 
 def test_what_is_no_toml_names_the_file_and_the_line() -> None:

@@ -159,7 +159,7 @@ FIELDS: Mapping[str, str] = {
     "status": "Whether the condition is met.",
     "Problem.status": "The HTTP status.",
     "summary": "The explanation in one sentence.",
-    "takes_command": "Whether a workspace of this template needs a command.",
+    "takes_command": "Whether a workspace of this template can bring its own command.",
     "template": "The name of the template.",
     "title": "The title for users.",
     "token_label": "The label of the API token that was used.",

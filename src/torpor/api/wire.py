@@ -28,6 +28,7 @@ from torpor.domain.errors import Refused
 from torpor.domain.explain import Explanation
 from torpor.domain.hostnames import Hosts
 from torpor.domain.idle import WorkLease
+from torpor.domain.image_reference import LONGEST_REFERENCE
 from torpor.domain.missing_homes_latch import Latch
 from torpor.domain.names import LONGEST_NAME, NAME_RULE
 from torpor.domain.records import CONDITION_NAMES, Workspace, WorkspaceCondition, WorkspaceError
@@ -39,7 +40,7 @@ from torpor.service.use import LONGEST_HOLD_S, LONGEST_REASON
 from torpor.service.wishes import LONGEST_TTL_S, RunningQuota
 from torpor.store.controller_members import Member
 from torpor.store.service_store import Attempt, AuditRecord, NewBeforeSleep, StoredArchive
-from torpor.templates.catalogue import DEFAULT, Catalogue
+from torpor.templates.catalogue import DEFAULT, DEFAULT_WITH_IMAGE, Catalogue
 
 
 def _storable(text: str) -> str:
@@ -138,6 +139,7 @@ class WorkspaceOut(Wire):
     )
     runs_before_sleep: bool = Field(description="The `before_sleep` command runs or is about to run; the program still runs.")
     size: SizeOut = Field(description="The size that it was created with.")
+    image: str | None = Field(description="The image that it was created with; null: its template's, or the runtime's default.")
     url: str
     shares: dict[str, Literal["use", "manage"]] = Field(description="The users with whom it is shared, and the role of each.")
 
@@ -191,7 +193,9 @@ class EnvironmentOut(Wire):
 
 class CreateWorkspace(Wire):
     name: Name
-    template: Text = DEFAULT
+    template: Text | None = Field(
+        None, description=f"null: `{DEFAULT}`, or `{DEFAULT_WITH_IMAGE}` if the workspace has an image."
+    )
     command: list[Text] = Field(default_factory=list, max_length=1000)
     desired_state: Literal["RUNNING", "STANDBY", "ARCHIVED"] = "RUNNING"
     standby_ttl: Ttl | None = None
@@ -201,6 +205,11 @@ class CreateWorkspace(Wire):
         default_factory=dict, description="Variables for the program, commands and shells: name to value."
     )
     size: CreateSize | None = Field(None, description="null: the template's, or the installation's default.")
+    image: Text | None = Field(
+        None,
+        max_length=LONGEST_REFERENCE,
+        description="The reference of an image, such as `python:3.12`, on a runtime that runs images. null: the template's.",
+    )
 
 
 class ChangeWorkspace(Wire):
@@ -345,6 +354,10 @@ class TemplateOut(Wire):
     cpu_keeps_awake: bool = Field(description="Whether programs that use the CPU keep the workspace awake.")
     before_sleep: list[str] = Field(description="The command that runs before an automatic stop; empty: none.")
     size: SizeOut = Field(description="The size of a workspace that is created without one.")
+    image: str = Field(description="The image that it runs in, on a runtime that runs images; empty: the runtime's default.")
+    image_command: list[str] = Field(description="The program on a runtime that runs images; empty: the same as `command`.")
+    takes_image: bool = Field(description="Whether a workspace of this template must name an image.")
+    needs_command: bool = Field(description="Whether a workspace of this template must bring a command.")
 
 
 class BrokenTemplateOut(Wire):
@@ -555,6 +568,7 @@ def workspace_out(workspace: Workspace, *, hosts: Hosts) -> WorkspaceOut:
         before_sleep=None if workspace.before_sleep is None else list(workspace.before_sleep),
         runs_before_sleep=workspace.stage is Stage.BEFORE_SLEEP,
         size=size_out(workspace.size),
+        image=workspace.image,
         url=hosts.url(workspace.name),
         shares={username: Share(role).value for username, role in workspace.shares.items()},
     )
@@ -721,8 +735,12 @@ def template_list(catalogue: Catalogue, warnings: Mapping[str, Sequence[str]]) -
             cpu_keeps_awake=one.cpu_keeps_awake,
             before_sleep=list(one.before_sleep),
             size=size_out(one.size),
+            image=one.image,
+            image_command=list(one.image_command),
+            takes_image=one.takes_image,
+            needs_command=one.needs_command,
         )
-        for one in catalogue.templates.values()
+        for one in catalogue.available.values()
     ]
     broken = [BrokenTemplateOut(name=one.name, faults=list(one.faults)) for one in catalogue.broken]
     return TemplateList(items=items, broken=broken)

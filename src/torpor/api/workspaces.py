@@ -52,14 +52,15 @@ def workspace_routes(wishes: Wishes, access: WorkspaceAccess, hosts: Hosts) -> A
     async def create(body: wire.CreateWorkspace, caller: Asking, key: Key = None) -> wire.CreatedWorkspace:
         # Read before the workspace is created: if the database is lost in between, the client must not miss the new workspace.
         size = wire.new_size(body)
+        template = wishes.catalogue.default_name(body.image) if body.template is None else body.template
         warnings = [
-            *(await wishes.confinement.template_warnings()).get(body.template, ()),
+            *(await wishes.confinement.template_warnings()).get(template, ()),
             *await wishes.confinement.size_warnings(size),
         ]
         made = await wishes.create(
             caller,
             name=body.name,
-            template_name=body.template,
+            template_name=template,
             command=tuple(body.command),
             desired_state=Wish(body.desired_state),
             standby_ttl_s=body.standby_ttl,
@@ -67,6 +68,7 @@ def workspace_routes(wishes: Wishes, access: WorkspaceAccess, hosts: Hosts) -> A
             before_sleep=None if body.before_sleep is None else tuple(body.before_sleep),
             environment=body.environment,
             size=size,
+            image=body.image,
             key=key,
         )
         return wire.created_workspace(made, warnings, hosts=hosts)

@@ -49,6 +49,7 @@ async def docker_engine(settings: Settings, databases: RoleDatabases, stack: con
         isolation=settings.is_network_isolated,
         blocked_networks=settings.blocked_networks,
         allowed_networks=settings.allowed_networks,
+        registry_credentials=settings.registry_credentials,
         job_paths=await asyncio.to_thread(_job_paths, settings),
     )
     kit = await asyncio.to_thread(_kit, settings)

@@ -70,7 +70,7 @@ def template_findings(settings: Settings) -> list[Finding]:
     """The administrator's templates; a broken one is not offered, and workspaces that use it do not start."""
     if settings.templates_dir is None:
         return []
-    catalogue = load_catalogue(settings.templates_dir)
+    catalogue = load_catalogue(settings.templates_dir, settings.image_policy)
     broken = [
         Finding(f"template {one.name}" if one.name else "templates", False, "; ".join(one.faults), CHECK)
         for one in catalogue.broken

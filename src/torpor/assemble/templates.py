@@ -13,7 +13,7 @@ CHECK = "`torpor templates check` checks the files; restart Torpor after a corre
 
 def read_templates(settings: Settings) -> Catalogue:
     """The templates. Each broken file is printed and logged; the others can be used."""
-    catalogue = load_catalogue(settings.templates_dir)
+    catalogue = load_catalogue(settings.templates_dir, settings.image_policy)
     for one in catalogue.broken:
         for fault in one.faults:
             print(f"torpor: a template cannot be used: {fault}", file=sys.stderr)

@@ -55,6 +55,8 @@ ACTION_OF: Mapping[type[Effect], str] = {
     DropHome: "delete_volume",
     Remove: "delete",
 }
+# The next attempt has an archive of its own, or counts its progress from zero.
+NEEDS_NEW_OP_ID = frozenset({Code.READBACK_MISMATCH, Code.IMAGE_PULL_INTERRUPTED})
 ARCHIVE_STORE = "archive-store"
 GIVE_BACK_S = 3.0
 """How long a cancelled effect may take to remove the volume that it did not finish."""
@@ -203,7 +205,7 @@ class EffectExecutor:
         if reason is Reason.DATA_LOST:
             context["archive_key"] = str(effect.archive.key) if isinstance(effect, Restore) else None
             context["detail"] = failed.message
-        return EffectFailed(reason, failed.message, context, wants_new_op_id=failed.code is Code.READBACK_MISMATCH)
+        return EffectFailed(reason, failed.message, context, wants_new_op_id=failed.code in NEEDS_NEW_OP_ID)
 
     async def _unreachable(self, workspace: Workspace, effect: Effect, error: Failed | Unavailable) -> Report:
         """A call failed: check whether only this workspace is affected, or the whole provider cannot be reached."""

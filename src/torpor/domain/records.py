@@ -280,6 +280,8 @@ class Workspace:
     """Variables of its own. Written by the service."""
     size: WorkspaceSize = NO_SIZE
     """The size that it was created with. Written by the service."""
+    image: str | None = None
+    """The image that it was created with, as the user wrote it; None: its template's. Written by the service."""
 
     @property
     def is_archived(self) -> bool:

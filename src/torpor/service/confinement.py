@@ -21,7 +21,7 @@ class ConfinementService:
     async def template_warnings(self) -> Mapping[str, Sequence[str]]:
         """What users should know before they choose a template, by the template's name."""
         warnings = port_warnings(one.confinement for one in await self.members())
-        return {one.name: warnings for one in self._catalogue.templates.values() if one.takes_command}
+        return {one.name: warnings for one in self._catalogue.available.values() if one.takes_command}
 
     async def size_warnings(self, size: WorkspaceSize) -> Sequence[str]:
         """What is not enforced of this size."""

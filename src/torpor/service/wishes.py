@@ -45,7 +45,7 @@ from torpor.store.service_store import (
     WorkspaceChange,
 )
 from torpor.store.user_store import AuditEntry
-from torpor.templates.catalogue import DEFAULT, Catalogue, shipped
+from torpor.templates.catalogue import Catalogue, shipped
 
 REQUESTABLE = (Wish.RUNNING, Wish.STANDBY, Wish.ARCHIVED)
 """The states that `change` accepts. DELETED has calls of its own, because it can be undone."""
@@ -126,7 +126,7 @@ class Wishes:
         caller: Caller,
         *,
         name: str,
-        template_name: str = DEFAULT,
+        template_name: str | None = None,
         command: tuple[str, ...] = (),
         desired_state: Wish = Wish.RUNNING,
         standby_ttl_s: int | None = None,
@@ -134,11 +134,13 @@ class Wishes:
         before_sleep: tuple[str, ...] | None = None,
         environment: Mapping[str, str] | None = None,
         size: WorkspaceSize = NO_SIZE,
+        image: str | None = None,
         key: str | None = None,
     ) -> Workspace:
         """Create a workspace, or return the one that was created with the same `key`."""
         check_name(name)
-        self.catalogue.program(self.catalogue.template(template_name), command or None)
+        template_name = self.catalogue.default_name(image) if template_name is None else template_name
+        self.catalogue.program(self.catalogue.template(template_name), command or None, image)
         _check_sayable(desired_state)
         check_before_sleep(before_sleep)
         variables = changed_environment({}, environment or {})
@@ -158,6 +160,7 @@ class Wishes:
             before_sleep=before_sleep,
             environment=variables,
             size=size,
+            image=image,
         )
         if desired_state is Wish.RUNNING:
             await self._require_space(0)
@@ -167,6 +170,7 @@ class Wishes:
         later: list[object] = [before_sleep] if before_sleep is not None else []
         later += [sorted(variables.items())] if variables else []
         later += [asdict(size)] if size != NO_SIZE else []
+        later += [{"image": image}] if image is not None else []
         asked = Creation(new.id, _digest(*arguments, *later))
         async with self._store.writing() as writing:
             made = await writing.creation(caller.user.id, key) if key is not None else None
@@ -186,6 +190,7 @@ class Wishes:
                         detail={
                             "template": template_name,
                             "desired_state": desired_state,
+                            **({"image": image} if image is not None else {}),
                             # Without the values: one may be a password.
                             **({"environment": sorted(variables)} if variables else {}),
                         },

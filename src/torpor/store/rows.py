@@ -93,6 +93,7 @@ def to_workspace(row: Mapping[str, Any]) -> Workspace:
         before_sleep=None if row["before_sleep"] is None else tuple(row["before_sleep"]),
         environment=row["environment"],
         size=WorkspaceSize(row["cpu"], row["memory_mb"], row["disk_mb"]),
+        image=row["image"],
     )
 
 

@@ -97,6 +97,7 @@ class NewWorkspace:
     before_sleep: tuple[str, ...] | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     size: WorkspaceSize = NO_SIZE
+    image: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,6 +355,7 @@ class ServiceTransaction:
                 new.size.cpu,
                 new.size.memory_mb,
                 new.size.disk_mb,
+                new.image,
             )
         return to_workspace(row)
 

@@ -1,19 +1,21 @@
 """Load the templates: those that Torpor brings, and those that the administrator adds in `templates_dir`."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 
 from torpor.domain.before_sleep import chosen_before_sleep
 from torpor.domain.errors import Refused
+from torpor.domain.image_policy import NO_IMAGES, ImagePolicy
 from torpor.domain.records import Workspace
 from torpor.domain.sizes import NO_SIZE, WorkspaceSize
 from torpor.ports import Program
 from torpor.templates.template_file import SUFFIX, Template, TemplateBroken, nearest, parse
 
 DEFAULT = "terminal"
+DEFAULT_WITH_IMAGE = "image"
 # The limit of all arguments together, because every event about a workspace contains its command.
 LONGEST_COMMAND_BYTES = 64 * 1024
 
@@ -35,13 +37,23 @@ class Catalogue:
     added: frozenset[str] = frozenset()
     """The names of those that the administrator added or replaced."""
     broken: tuple[BrokenTemplate, ...] = ()
+    images: ImagePolicy = NO_IMAGES
+
+    @property
+    def available(self) -> Mapping[str, Template]:
+        """Those that the runtime of this installation can run."""
+        return {name: one for name, one in self.templates.items() if self.images.runs_images or not one.needs_engine}
+
+    def default_name(self, image: str | None) -> str:
+        """The template of a workspace that is created without one."""
+        return DEFAULT if image is None else DEFAULT_WITH_IMAGE
 
     def template(self, name: str) -> Template:
         """The template with this name; raises Refused if there is none."""
         found = self.templates.get(name)
         if found is not None:
             return found
-        allowed = tuple(self.templates)
+        allowed = tuple(self.available)
         for one in self.broken:
             if one.name == name:
                 raise Refused(
@@ -54,15 +66,16 @@ class Catalogue:
             "unknown_template", f"There is no template {name!r}: choose one of {', '.join(allowed)}.", allowed=allowed
         )
 
-    def program(self, chosen: Template, command: tuple[str, ...] | None) -> Program:
-        """The program that a container runs for a workspace with this template and command."""
+    def program(self, chosen: Template, command: tuple[str, ...] | None, image: str | None = None) -> Program:
+        """The program that a container runs for a workspace with this template, command and image."""
+        reference = self._image(chosen, image)
         if command and not chosen.takes_command:
-            takers = " or ".join(taker.name for taker in self.templates.values() if taker.takes_command)
+            takers = " or ".join(taker.name for taker in self.available.values() if taker.takes_command)
             raise Refused(
                 "command_not_taken",
                 f"The template {chosen.name} runs its own program. Leave out the command, or choose {takers}.",
             )
-        if chosen.takes_command and not command:
+        if chosen.needs_command and not command:
             raise Refused("command_required", f"The template {chosen.name} needs a command: a program that listens on $PORT.")
         if command and (not command[0] or any("\0" in word for word in command)):
             raise Refused(
@@ -74,14 +87,30 @@ class Catalogue:
                 "command_invalid",
                 f"A command has at most {LONGEST_COMMAND_BYTES // 1024} KiB. Put a longer one into a file and run that.",
             )
-        return Program(
+        in_image = self.images.runs_images and bool(chosen.image_command)
+        program = Program(
             chosen.name,
-            command or chosen.command,
+            chosen.image_command if in_image else chosen.command,
             chosen.environment,
-            chosen.packages,
-            is_verbatim=chosen.takes_command,
+            () if in_image else chosen.packages,
             cpu_weight=chosen.cpu_weight,
+            image=reference,
         )
+        if not command:
+            return program
+        # A variable with Torpor's packages is for Torpor's interpreter, not for the user's program.
+        environment = {name: value for name, value in chosen.environment.items() if "{site}" not in value}
+        return replace(program, command=command, environment=environment, is_verbatim=True)
+
+    def _image(self, chosen: Template, image: str | None) -> str | None:
+        """The normalized reference, if this installation runs it; else Refused."""
+        if image is not None:
+            return str(self.images.admit(image))
+        if chosen.needs_engine:
+            self.images.require_engine(f"the template {chosen.name!r}", "choose another template")
+        if chosen.takes_image:
+            raise Refused("image_required", f"The template {chosen.name} needs an image: name one, for example python:3.12.")
+        return str(self.images.admit(chosen.image)) if chosen.image and self.images.runs_images else None
 
     def program_of(self, workspace: Workspace) -> Program:
         """The program of a stored workspace; raises Refused if its template was removed since it was created."""
@@ -94,7 +123,7 @@ class Catalogue:
                 f"{workspace.template}{SUFFIX} back into templates_dir and restarts Torpor; then start the workspace again.",
                 template=workspace.template,
             )
-        return self.program(self.template(workspace.template), workspace.command or None)
+        return self.program(self.template(workspace.template), workspace.command or None, workspace.image)
 
     def counts_cpu(self, name: str) -> bool:
         """Whether CPU use keeps a workspace with this template awake; also true if the template no longer exists."""
@@ -121,17 +150,17 @@ def shipped() -> Catalogue:
     return Catalogue(MappingProxyType({DEFAULT: found[DEFAULT], **found}))
 
 
-def load_catalogue(templates_dir: Path | None) -> Catalogue:
+def load_catalogue(templates_dir: Path | None, images: ImagePolicy) -> Catalogue:
     """The shipped templates and the administrator's. A file in `templates_dir` replaces a shipped template of its name.
 
     A file that is broken does not stop the others from being used.
     """
     if templates_dir is None:
-        return shipped()
+        return shipped() if images == NO_IMAGES else replace(shipped(), images=images)
     found, broken = read_folder(templates_dir)
     hidden = {one.name for one in broken}
     merged = {name: one for name, one in {**shipped().templates, **found}.items() if name not in hidden}
-    return Catalogue(MappingProxyType(merged), frozenset(found), broken)
+    return Catalogue(MappingProxyType(merged), frozenset(found), broken, images)
 
 
 def read_folder(folder: Path) -> tuple[Mapping[str, Template], tuple[BrokenTemplate, ...]]:

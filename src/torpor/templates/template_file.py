@@ -14,6 +14,7 @@ from typing import Any
 from torpor.domain.before_sleep import before_sleep_fault
 from torpor.domain.environment import VARIABLE
 from torpor.domain.errors import Hopeless
+from torpor.domain.image_reference import image_fault
 from torpor.domain.sizes import NO_SIZE, WorkspaceSize, cpu_fault, disk_fault, megabytes, memory_fault
 from torpor.ports import CPU_WEIGHT, PLACEHOLDERS
 
@@ -29,13 +30,28 @@ class Template:
     environment: Mapping[str, str]
     packages: tuple[str, ...]
     takes_command: bool
-    """The workspace brings its own command, and the template has none."""
+    """The workspace can bring its own command; it must, if the template has none."""
     cpu_keeps_awake: bool = True
     """A workspace whose programs use the CPU is not stopped."""
     cpu_weight: int = CPU_WEIGHT
     before_sleep: tuple[str, ...] = ()
     """The command that runs before an automatic stop, without placeholders. Empty: none."""
     size: WorkspaceSize = NO_SIZE
+    image: str = ""
+    """The image to run in, on a runtime that runs images. Empty: the runtime's default."""
+    image_command: tuple[str, ...] = ()
+    """The command on a runtime that runs images; empty: the same as `command`."""
+    takes_image: bool = False
+    """The workspace must name an image."""
+
+    @property
+    def needs_engine(self) -> bool:
+        """It says nothing that can run without an image."""
+        return self.takes_image or (not self.command and bool(self.image_command))
+
+    @property
+    def needs_command(self) -> bool:
+        return self.takes_command and not self.command and not self.image_command
 
 
 class TemplateBroken(Hopeless):
@@ -77,6 +93,9 @@ def parse(file: str, text: str) -> Template:
             memory_mb=megabytes(written["memory"]) if "memory" in written else None,
             disk_mb=megabytes(written["disk"]) if "disk" in written else None,
         ),
+        image=written.get("image", ""),
+        image_command=tuple(written.get("image_command", ())),
+        takes_image=written.get("takes_image", False),
     )
 
 
@@ -91,15 +110,18 @@ def _faults(file: str, written: Mapping[str, Any]) -> list[tuple[str, str]]:
             found.append((field, f"unknown; {f'did you mean {near}?' if near else known_fields()}"))
         elif (fault := FIELDS[field](value)) is not None:
             found.append((field, fault))
-    takes_command = written.get("takes_command") is True
-    needed = ("name", "title", "description", *(() if takes_command else ("command",)))
+    takes_command, takes_image = written.get("takes_command") is True, written.get("takes_image") is True
+    has_command = takes_command or "image_command" in {*written, *meant}
+    needed = ("name", "title", "description", *(() if has_command else ("command",)))
     # A field whose name is misspelt is not reported as missing, too.
     found += [(field, f"missing; add {FIELD_MEANS[field]}") for field in needed if field not in written and field not in meant]
     name = written.get("name")
     if "name" in written and not name_fault(name) and f"{name}{SUFFIX}" != file:
         found.append(("name", f"{name!r} does not match the name of the file; rename the file to {name}{SUFFIX}"))
-    if takes_command and "command" in written:
-        found.append(("command", "not allowed with takes_command = true; remove one of the two"))
+    if "image_command" in written and "image" not in written and not takes_image and "image" not in meant:
+        found.append(("image_command", "it needs an image to run in; add image, or takes_image = true"))
+    if takes_image and "image" in written:
+        found.append(("image", "not allowed with takes_image = true; remove one of the two"))
     return found
 
 
@@ -169,7 +191,7 @@ FIELD_MEANS: Mapping[str, str] = {
     "command": "the program and its arguments",
     "environment": "variables for it, and for everything else that runs in the workspace",
     "packages": "PyPI packages that it needs, each pinned as `name==version`",
-    "takes_command": "`true`: the workspace brings its own command, and the template has none",
+    "takes_command": "`true`: the workspace can bring its own command; it must, if the template has none",
     "cpu_keeps_awake": "`false`: programs that use the CPU do not keep the workspace awake",
     "cpu_weight": "1 to 10,000, by default 100: its share where the CPU is busy, compared with those of other workspaces",
     "before_sleep": "a program and its arguments that run before an automatic stop, unless the workspace has its own; without "
@@ -177,6 +199,10 @@ FIELD_MEANS: Mapping[str, str] = {
     "cpu": "cores, such as `2` or `0.5`, of a workspace that is created without `--cpu`",
     "memory": 'memory, such as `"4G"`, of a workspace that is created without `--memory`',
     "disk": 'disk space, such as `"20G"`, as above; the runtime `process` does not enforce it',
+    "image": 'the image to run in, such as `"docker.io/library/python:3.12"`, on a runtime that runs images; others ignore it',
+    "image_command": "the program and its arguments in the image, if they differ from `command`; `packages` are not installed "
+    "there. Without `command`, the template needs a runtime that runs images",
+    "takes_image": "`true`: the workspace names the image (`--image`), and the template needs a runtime that runs images",
 }
 
 # The allowed fields, and the function that returns what is wrong with a value (None if it is valid).
@@ -194,4 +220,7 @@ FIELDS: Mapping[str, Callable[[Any], str | None]] = {
     "cpu": cpu_fault,
     "memory": memory_fault,
     "disk": disk_fault,
+    "image": image_fault,
+    "image_command": command_fault,
+    "takes_image": yes_or_no_fault,
 }

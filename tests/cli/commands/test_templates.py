@@ -74,6 +74,28 @@ def test_files_are_checked_without_a_server(torpor: Torpor, folder: Path, tmp_pa
     assert [(item["ok"], len(item["faults"])) for item in items] == [(True, 0), (False, 1)]
 
 
+def test_a_typing_error_in_an_image_is_found(torpor: Torpor, folder: Path) -> None:
+    bad = folder / "good.toml"
+    bad.write_text(bad.read_text() + 'image = "docker.io/Library/python"\ntakes_imgae = true\n')
+    ended = torpor("templates", "check", str(bad))
+    assert ended.code == ExitCode.REFUSED
+    assert ended.text.splitlines() == [
+        "good.toml: image: 'docker.io/Library/python' is not the reference of an image: 'Library/python' contains upper-case "
+        "letters; write 'library/python'. Example: python:3.12.",
+        "good.toml: takes_imgae: unknown; did you mean takes_image?",
+    ]
+
+
+def test_a_template_with_an_image_is_shown(torpor: Torpor, api: ScriptedApi) -> None:
+    given = {**OWN, "image": "r.example/a:1", "image_command": ["run", "it"], "takes_image": False, "needs_command": False}
+    any_image = {**given, "name": "any", "takes_command": True, "takes_image": True}
+    api.answer("GET /templates", {"items": [given, any_image], "broken": []})
+    shown = torpor("templates", "show", "own").text
+    assert "r.example/a:1" in shown
+    assert "run it" in shown
+    assert "--image REF [-- CMD...]" in torpor("templates").text
+
+
 def test_without_files_the_folder_of_the_settings_is_checked(
     torpor: Torpor, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

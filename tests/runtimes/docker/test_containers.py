@@ -123,7 +123,8 @@ async def test_a_container_that_was_created_too_late_runs_no_program(engine: Doc
     home = await ready(runtime)
     late = running_program(home, "sh", "-c", "touch ran; sleep 600")
     await runtime._kit.ensure()
-    await runtime._containers.create(late, FENCE.epoch)
+    image = await runtime._images.ensure(runtime._options.image, unheard)
+    await runtime._containers.create(late, FENCE.epoch, image)
     assert await seen(runtime, home) == ObservedContainer(1, 0, ready=False)
     with pytest.raises(Refused):
         await runtime.execute(home.workspace_id, ["true"], b"")
@@ -154,13 +155,13 @@ async def test_an_engine_that_lost_the_home_starts_nothing(engine: DockerEngine,
     assert home_name(home) not in engine.docker("volume", "ls", "--quiet").split(), "no empty home was created"
 
 
-async def test_a_missing_image_is_named(engine: DockerEngine, make_runtime: MakeRuntime) -> None:
+async def test_an_image_of_a_registry_that_cannot_be_reached_is_named(engine: DockerEngine, make_runtime: MakeRuntime) -> None:
     runtime = make_runtime(image="127.0.0.1:1/no/such:image")
     await runtime.start()
     home = await ready(runtime)
     with pytest.raises(Failed, match="no/such:image") as refusal:
         await runtime.ensure_running(running_program(home, *SLEEPING), FENCE, unheard)
-    assert refusal.value.code is Code.IMAGE_PULL_FAILED
+    assert refusal.value.code is Code.IMAGE_PULL_INTERRUPTED
 
 
 async def test_packages_of_a_template_are_refused(runtime: DockerRuntime) -> None:

@@ -27,6 +27,12 @@ def create(
             "--template", "-t", help="A template from `torpor templates`.", show_default=False, autocompletion=template_names
         ),
     ] = None,
+    image: Annotated[
+        str | None,
+        typer.Option(
+            "--image", metavar="REF", help="Run in this image, such as python:3.12 (needs an engine).", show_default=False
+        ),
+    ] = None,
     before_sleep: Annotated[
         str | None,
         typer.Option(
@@ -57,6 +63,8 @@ def create(
     wanted: Record = {"name": name}
     if template is not None:
         wanted["template"] = template
+    if image is not None:
+        wanted["image"] = image
     if command:
         wanted["command"] = command
     if before_sleep is not None:

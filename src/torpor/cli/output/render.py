@@ -93,6 +93,7 @@ def workspace(item: Record, now: datetime) -> Renderable:
         ("url", text(item["url"])),
         ("home", text(f"generation {item['generation']}, revision {item['revision']}")),
         ("disk use", text(_disk_use(item, now))),
+        *([("image", text(item["image"]))] if item.get("image") else []),
         *_size(item),
         ("archive", text(item["archive_key"])),
         ("sleeps after", text(f"{duration(item['standby_ttl'])} without use")),

@@ -16,7 +16,7 @@ def templates(told: Mapping[str, Any]) -> Renderable:
             text(item["name"], "bold"),
             text(item["title"]),
             text(item["description"]),
-            text("-- CMD..." if item["takes_command"] else None),
+            text(_options(item) or None),
             text(str(item.get("cpu_weight", "-"))),
             text(ORIGIN.get(item.get("origin", ""))),
         ]
@@ -32,7 +32,9 @@ def template(item: Mapping[str, Any]) -> Renderable:
         faults = [("  fault", text(fault, "red")) for fault in item["faults"]]
         return facts([("name", text(item["name"])), ("status", text("broken: it cannot be used", "red")), *faults])
     variables = [(f"  {name}", text(value)) for name, value in item.get("environment", {}).items()]
-    command = "the workspace's own" if item["takes_command"] else shlex.join(item.get("command", ()))
+    command = shlex.join(item.get("command", ())) or ("the workspace's own" if item["takes_command"] else None)
+    in_image = shlex.join(item.get("image_command", ()))
+    image = "the workspace's own" if item.get("takes_image") else item.get("image") or None
     return facts(
         [
             ("name", text(item["name"], "bold")),
@@ -40,6 +42,8 @@ def template(item: Mapping[str, Any]) -> Renderable:
             ("description", text(item["description"])),
             ("from", text(ORIGIN.get(item.get("origin", "")))),
             ("command", text(command)),
+            *([("image", text(image))] if image else []),
+            *([("command in the image", text(in_image))] if in_image else []),
             ("packages", text(", ".join(item.get("packages", ())) or None)),
             ("environment", text(None if not variables else f"{len(variables)} variables")),
             *variables,
@@ -50,6 +54,13 @@ def template(item: Mapping[str, Any]) -> Renderable:
             *(("warning", text(warning, "yellow")) for warning in item.get("warnings", ())),
         ]
     )
+
+
+def _options(item: Mapping[str, Any]) -> str:
+    """What `torpor create` takes with this template."""
+    # An older server does not say whether the command can be left out.
+    command = "-- CMD..." if item.get("needs_command", True) else "[-- CMD...]"
+    return " ".join([*(["--image REF"] if item.get("takes_image") else []), *([command] if item["takes_command"] else [])])
 
 
 def checked(items: Sequence[Mapping[str, Any]]) -> Renderable:

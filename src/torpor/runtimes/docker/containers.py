@@ -20,6 +20,7 @@ from torpor.runtimes import agent_client
 from torpor.runtimes.docker.docker_client import CONFLICT, NOT_FOUND, DockerClient, EngineRefusal
 from torpor.runtimes.docker.home_record import HomeRecord
 from torpor.runtimes.docker.homes import volume_mount
+from torpor.runtimes.docker.images import EngineImage, EngineImages
 from torpor.runtimes.docker.kit_volume import KitVolume
 from torpor.runtimes.docker.listing import ListedContainer
 from torpor.runtimes.docker.object_names import KEY, NONCE, TEMPLATE, ObjectKind, container_name, home_labels, home_name
@@ -61,12 +62,15 @@ class RunningContainer:
 
 
 class EngineContainers:
-    def __init__(self, client: DockerClient, options: DockerOptions, installation_key: bytes, volume: KitVolume) -> None:
+    def __init__(
+        self, client: DockerClient, options: DockerOptions, installation_key: bytes, volume: KitVolume, images: EngineImages
+    ) -> None:
         self._client = client
         self._options = options
         self._installation_key = installation_key
         self._key_id = key_id(installation_key)
         self._kit_volume = volume
+        self._images = images
         self._ends: dict[str, ProgramExit] = {}
 
     def running(self, listed: ListedContainer) -> RunningContainer | None:
@@ -82,18 +86,19 @@ class EngineContainers:
 
     # ── start ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def create(self, container: Container, epoch: int) -> RunningContainer:
+    async def create(self, container: Container, epoch: int, image: EngineImage) -> RunningContainer:
         """A new container whose agent answers and has no orders yet. There must be none of this workspace."""
         nonce = secrets.token_hex(16)
         key = container_key(self._installation_key, nonce)
         template = container.program.template
         try:
             created = await self._client.create_container(
-                container_name(container.home.workspace_id), self._config(container, nonce, epoch)
+                container_name(container.home.workspace_id), self._config(container, nonce, epoch, image)
             )
         except EngineRefusal as refusal:
             raise _start_failed(refusal) from refusal
         try:
+            await self._images.ensure_tmp(created, image)
             await self._client.start_with_input(
                 created, self._options.workspace_network, Greeting(key.hex(), AGENT_PORT).line()
             )
@@ -108,13 +113,14 @@ class EngineContainers:
             raise
         return running
 
-    def _config(self, container: Container, nonce: str, epoch: int) -> dict[str, object]:
+    def _config(self, container: Container, nonce: str, epoch: int, image: EngineImage) -> dict[str, object]:
         home, program, limits, options = container.home, container.program, container.limits, self._options
         more = {"nonce": nonce, "key": self._key_id, "epoch": str(epoch), "template": program.template}
         return {
-            "Image": options.image,
+            "Image": image.reference,
             "Entrypoint": [*layout.python_argv(), f"{INSIDE}/start_engine_agent.py"],
             "Cmd": [],
+            "Env": [f"{name}={value}" for name, value in layout.environment().items()],
             "User": f"{options.user}:{options.user}",
             "WorkingDir": HOME,
             "Hostname": "workspace",
@@ -140,23 +146,6 @@ class EngineContainers:
                 "LogConfig": log_config(options.log_bytes),
             },
         }
-
-    async def image_environment(self) -> dict[str, str]:
-        """The environment of the image, which is pulled if the engine lacks it."""
-        image = self._options.image
-        found = await self._client.image_environment(image)
-        if found is not None:
-            return found
-        try:
-            await self._client.pull_image(image)
-            found = await self._client.image_environment(image)
-        except EngineRefusal as refusal:
-            raise Failed(Code.IMAGE_PULL_FAILED, f"cannot pull the image {image!r}: {refusal.message}") from refusal
-        except Unavailable as error:  # an engine answers a registry's failure with status 500
-            raise Failed(Code.IMAGE_PULL_FAILED, f"cannot pull the image {image!r}: {error.message}") from error
-        if found is None:
-            raise Failed(Code.IMAGE_PULL_FAILED, f"the engine does not have the image {image!r} after it pulled it")
-        return found
 
     async def _address(self, container: str) -> str:
         facts = await self._client.inspect_container(container) or {}
@@ -276,7 +265,7 @@ def _measured(template: str, facts: Mapping[str, object]) -> tuple[Work, Usage]:
 def _start_failed(refusal: EngineRefusal) -> Failed:
     match refusal.status:
         case status if status == NOT_FOUND:
-            return Failed(Code.IMAGE_PULL_FAILED, f"the engine does not have the image: {refusal.message}")
+            return Failed(Code.IMAGE_PULL_INTERRUPTED, f"the engine no longer has the image: {refusal.message}")
         case status if status == CONFLICT:
             return Failed(Code.CONTAINER_START_FAILED, f"another container has its name: {refusal.message}")
         case _:

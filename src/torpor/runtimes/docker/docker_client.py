@@ -9,7 +9,7 @@ import contextlib
 import io
 import json
 import math
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import aiodocker
@@ -27,7 +27,6 @@ NOT_CONNECTED = 900
 STDERR = 2
 """In a log, the number of the standard error stream."""
 REMOVAL_LOOK_S = 0.02
-PULL_S = 900.0
 TAR_HEADERS = {"Content-Type": "application/x-tar"}
 
 
@@ -161,20 +160,37 @@ class DockerClient:
             if not isinstance(error.__cause__, asyncio.IncompleteReadError):
                 raise
 
-    async def image_environment(self, image: str) -> dict[str, str] | None:
-        """The environment of an image; None if the engine does not have it."""
+    async def inspect_image(self, image: str) -> Mapping[str, Any] | None:
+        """The facts about an image; None if the engine does not have it."""
         try:
-            facts = await self._json(f"images/{image}/json")
+            facts: Mapping[str, Any] = await self._json(f"images/{image}/json")
         except EngineRefusal as refusal:
             if refusal.status != NOT_FOUND:
                 raise
             return None
-        pairs = (pair.partition("=") for pair in (facts.get("Config") or {}).get("Env") or ())
-        return {name: value for name, _, value in pairs}
+        return facts
 
-    async def pull_image(self, image: str) -> None:
-        name, _, tag = image.partition(":") if "/" not in image.rpartition(":")[2] else (image, "", "")
-        await self._bytes("images/create", "POST", params={"fromImage": name, "tag": tag or "latest"}, more_s=PULL_S)
+    async def pull_image(self, repository: str, version: str, auth: str | None) -> AsyncGenerator[Mapping[str, Any], None]:
+        """Pull a tag or a digest, and return the engine's lines about it. A line can be an error. Without a timeout."""
+        given: dict[str, Any] = {"params": {"fromImage": repository, "tag": version}}
+        given["headers"] = {"X-Registry-Auth": auth} if auth is not None else None
+        given["timeout"] = aiohttp.ClientTimeout(sock_connect=self._call_s)
+        try:
+            async with self._translated() as docker, docker._query("images/create", "POST", **given) as reply:
+                async for line in _lines(reply.content):
+                    yield json.loads(line)
+        except Unavailable as error:  # an engine answers with status 500 if the registry fails
+            cause = error.__cause__
+            if isinstance(cause, aiodocker.DockerError) and cause.status != NOT_CONNECTED:
+                raise EngineRefusal(cause.status, cause.message) from cause
+            raise
+
+    async def has_path(self, container: str, path: str) -> bool:
+        try:
+            await self._none(f"containers/{container}/archive", "HEAD", params={"path": path})
+        except ValueError:  # aiodocker wants JSON in a refusal, and a response to HEAD has no body
+            return False
+        return True
 
     async def ensure_network(self, network: EngineNetwork) -> Mapping[str, Any]:
         """What the engine says about this network, which is created if it is missing.
@@ -262,6 +278,18 @@ class DockerClient:
         except (aiohttp.ClientError, OSError, asyncio.IncompleteReadError) as error:
             why = str(error) or f"no response within {self._call_s:g} s"
             raise Unavailable(f"the engine at {self._url} cannot be reached: {why}") from error
+
+
+async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
+    """The lines of a stream, of any length."""
+    left = b""
+    async for chunk in content.iter_any():
+        *lines, left = (left + chunk).split(b"\n")
+        for line in lines:
+            if line.strip():
+                yield line
+    if left.strip():
+        yield left
 
 
 def _is_about_the_call(message: str) -> bool:

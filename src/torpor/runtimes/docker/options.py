@@ -1,6 +1,7 @@
 """The options of the Docker runtime."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from torpor.runtimes.docker.engine_network import EngineNetwork
 
@@ -33,6 +34,8 @@ class DockerOptions:
     """The command that runs a program in the network of the engine's machine, if that is not Torpor's."""
     network: str = ""
     """The network of all workspaces; that of jobs has the suffix -jobs. Empty: two of this installation."""
+    registry_credentials: Path | None = None
+    """A file in the format of Docker's config.json, for pulls."""
     job_image: str = ""
     """The image of jobs; empty: one without files, since the kit needs none."""
     job_paths: tuple[str, ...] = ()

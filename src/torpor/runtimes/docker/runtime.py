@@ -38,6 +38,7 @@ from torpor.runtimes.docker.docker_client import DockerClient
 from torpor.runtimes.docker.firewall import FirewallMissing
 from torpor.runtimes.docker.home_record import HomeRecord, RecordState
 from torpor.runtimes.docker.homes import EngineHomes
+from torpor.runtimes.docker.images import EngineImages
 from torpor.runtimes.docker.isolation import NetworkIsolation
 from torpor.runtimes.docker.jobs import EngineJobs
 from torpor.runtimes.docker.kit_volume import KitVolume
@@ -64,7 +65,8 @@ class DockerRuntime:
         self._engine = DockerClient(options.engine, options.call_s)
         self._homes = EngineHomes(self._engine, options.installation, options.user)
         self._kit = KitVolume(self._engine, self._homes, options.installation, kit)
-        self._containers = EngineContainers(self._engine, options, installation_key, self._kit)
+        self._images = EngineImages(self._engine, kit, options.registry_credentials)
+        self._containers = EngineContainers(self._engine, options, installation_key, self._kit, self._images)
         self._jobs = EngineJobs(self._engine, self._homes, options, installation_key, self._kit)
         self._isolation = NetworkIsolation(self._engine, options)
         self._rules_checked_at = -math.inf
@@ -93,6 +95,7 @@ class DockerRuntime:
 
     async def close(self) -> None:
         await stop(*self._holding)
+        await self._images.close()
         await self._engine.close()
 
     # ── observation ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -273,9 +276,10 @@ class DockerRuntime:
             self._admit(found, home.workspace_id, fence)
             return record_changes.opened(listed, container.revision, fence.epoch, nonce)
 
+        # Without the lock: a pull takes minutes, and changes nothing of the workspace.
+        image = await self._images.ensure(container.program.image or self._options.image, progress)
         async with self._exclusive(home.workspace_id, fence) as found:
             record_changes.ready(found.of(home))  # refuses before anything is created
-            environment = await self._containers.image_environment()
             await self._kit.ensure()
             found = await self._homes.change(home, decide, found)
             opened, current = found.of(home), found.containers.get(home.workspace_id)
@@ -291,12 +295,12 @@ class DockerRuntime:
                     await self._containers.remove(current.id)
             await self._jobs.end_all(found.homes_of(home.workspace_id))
             await self._confined(self._isolation.ensure())
-            running = await self._containers.create(container, fence.epoch)
+            running = await self._containers.create(container, fence.epoch, image)
             try:
                 await self._confined(self._isolation.prove())
                 await self._check(running, opened, fence)
                 assert opened.record is not None
-                await self._containers.order(running, container, opened.record, environment)
+                await self._containers.order(running, container, opened.record, image.environment)
             except Failed:
                 await finish_despite_cancel(self._containers.remove(running.id))
                 await self._homes.remove_silent(home)

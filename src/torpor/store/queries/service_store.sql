@@ -3,8 +3,8 @@
 -- name: create_workspace
 INSERT INTO workspaces (
     id, name, owner_id, template, command, desired_state, standby_ttl_s, archive_ttl_s, before_sleep, environment,
-    cpu, memory_mb, disk_mb
-) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
+    cpu, memory_mb, disk_mb, image
+) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
 RETURNING workspaces.*, (SELECT username FROM users WHERE users.id = workspaces.owner_id) AS owner;
 
 -- name: name_reserved_until

@@ -33,6 +33,8 @@ export interface Workspace {
   name: string;
   owner: string;
   template: string;
+  /** null: the template's image, or the runtime's default. */
+  image: string | null;
   command: string[];
   desired_state: Wish;
   phase: Phase;
@@ -132,6 +134,8 @@ export interface Template {
   title: string;
   description: string;
   takes_command: boolean;
+  needs_command: boolean;
+  takes_image: boolean;
   cpu_weight: number;
   warnings: string[];
 }

@@ -39,6 +39,7 @@ export async function recover(workspace: Workspace, options: RecoverOptions = {}
 export interface NewWorkspaceRequest {
   name: string;
   template: string;
+  image?: string;
   command?: string[];
 }
 

@@ -13,6 +13,7 @@ export function NewWorkspace({ onClose, onCreated }: { onClose: () => void; onCr
   const { data, error } = useRequest<{ items: Template[] }>("/templates");
   const [name, setName] = useState("");
   const [chosen, setChosen] = useState("");
+  const [image, setImage] = useState("");
   const [command, setCommand] = useState("");
   const pending = usePendingAction();
   const sent = useRef({ request: "", key: "" });
@@ -21,7 +22,12 @@ export function NewWorkspace({ onClose, onCreated }: { onClose: () => void; onCr
   const make = (): Promise<boolean> =>
     pending.run("create", async () => {
       if (!template) return;
-      const wanted = { name, template: template.name, ...(template.takes_command ? { command: splitCommand(command) } : {}) };
+      const wanted = {
+        name,
+        template: template.name,
+        ...(template.takes_image ? { image: image.trim() } : {}),
+        ...(template.takes_command ? { command: splitCommand(command) } : {}),
+      };
       const request = JSON.stringify(wanted);
       // The same request after a lost response has the same key; another request gets a new one.
       if (sent.current.request !== request)
@@ -73,6 +79,16 @@ export function NewWorkspace({ onClose, onCreated }: { onClose: () => void; onCr
           <Icon name="warning" /> {warning}
         </p>
       ))}
+      {template?.takes_image && (
+        <TextField
+          label="Image"
+          hint="A reference such as python:3.12 or registry.example.com/team/app:1."
+          value={image}
+          onValue={setImage}
+          required
+          autocomplete="off"
+        />
+      )}
       {template?.takes_command && (
         <Field
           label="Command"
@@ -85,7 +101,7 @@ export function NewWorkspace({ onClose, onCreated }: { onClose: () => void; onCr
               class="mono"
               aria-describedby={describedBy}
               value={command}
-              required
+              required={template.needs_command}
               autocomplete="off"
               autocapitalize="none"
               spellcheck={false}

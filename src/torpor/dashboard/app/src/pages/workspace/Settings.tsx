@@ -27,6 +27,14 @@ export function Settings({ workspace, me, now }: { workspace: Workspace; me: Me;
       <dl class="facts">
         <dt>Template</dt>
         <dd>{workspace.template}</dd>
+        {workspace.image && (
+          <>
+            <dt>Image</dt>
+            <dd>
+              <code>{workspace.image}</code>
+            </dd>
+          </>
+        )}
         <dt>Owner</dt>
         <dd>{workspace.owner}</dd>
         {workspace.command.length > 0 && (
