@@ -81,6 +81,7 @@ class Catalogue:
             chosen.packages,
             is_verbatim=chosen.takes_command,
             cpu_weight=chosen.cpu_weight,
+            npm=chosen.npm,
         )
 
     def program_of(self, workspace: Workspace) -> Program:

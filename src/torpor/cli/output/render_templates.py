@@ -41,6 +41,7 @@ def template(item: Mapping[str, Any]) -> Renderable:
             ("from", text(ORIGIN.get(item.get("origin", "")))),
             ("command", text(command)),
             ("packages", text(", ".join(item.get("packages", ())) or None)),
+            ("npm packages", text(", ".join(item.get("npm", ())) or None)),
             ("environment", text(None if not variables else f"{len(variables)} variables")),
             *variables,
             ("before an automatic stop", text(shlex.join(item.get("before_sleep", ())) or None)),
