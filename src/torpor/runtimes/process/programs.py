@@ -55,7 +55,7 @@ class Programs:
         self._installing: dict[Path, tuple[asyncio.Task[None], list[Progress]]] = {}
 
     def target(self, program: Program) -> Path | None:
-        if not program.packages and not program.npm:
+        if not program.packages:
             return None
         name = re.sub(r"[^a-z0-9-]", "-", program.template.lower())
         return self._directory / f"{name}-{short(chr(10).join((*program.packages, *program.npm, sys.version)), 12)}"
@@ -121,8 +121,8 @@ class Programs:
     ) -> None:
         await asyncio.to_thread(npm_packages.link_node, aside)
         environment = npm_packages.npm_environment(environment, aside, Path(environment["UV_CACHE_DIR"]) / "npm")
-        call = [*npm_packages.install_argv(aside, packages)]
-        installed = await self._call(call, environment, listeners, aside, before=installed)
+        argv = npm_packages.install_argv(aside, packages)
+        installed = await self._call(argv, environment, listeners, aside, before=installed)
         for folder, script in await asyncio.to_thread(npm_packages.script_calls, aside):
             installed = await self._call(script, environment, listeners, aside, before=installed, folder=folder)
 
