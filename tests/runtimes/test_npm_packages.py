@@ -77,7 +77,10 @@ async def test_a_package_is_installed_with_its_own_script_and_without_those_of_i
     # The installation can be mounted at another path: every link in it is relative.
     moved = tmp_path / "moved"
     made.rename(moved)
-    environment = {"PATH": f"{moved}/bin:{os.environ['PATH']}"}
+    other = tmp_path / "node"  # another Node.js of the machine, which is earlier in PATH
+    other.write_text("#!/bin/sh\necho the wrong one\n")
+    other.chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}:{moved}/bin"}
     run = await asyncio.create_subprocess_exec(moved / "bin/greeter", env=environment, stdout=subprocess.PIPE)
     said, _ = await asyncio.wait_for(run.communicate(), 30)
     assert said == b"hello from a dependency\n"

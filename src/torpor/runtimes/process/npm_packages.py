@@ -7,6 +7,7 @@ packages that the template names run; those of their dependencies do not, becaus
 import json
 import os
 import re
+import shlex
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -54,6 +55,20 @@ def npm_environment(given: dict[str, str], environment: Path, cache: Path) -> di
 
 def install_argv(environment: Path, packages: Iterable[str]) -> list[str]:
     return [str(environment / "bin" / "npm"), "install", "--global", *packages]
+
+
+def use_own_node(environment: Path) -> None:
+    """Let the commands of packages run on the Node.js beside them: PATH may first have another one of the machine."""
+    for link in (environment / "bin").iterdir():
+        if not link.is_symlink() or "node_modules" not in link.readlink().parts or link.name == "npm":
+            continue
+        with link.resolve().open("rb") as script:
+            is_javascript = re.match(rb"#!.*\bnode\b", script.readline(200)) is not None
+        if is_javascript:
+            target = shlex.quote(str(link.readlink()))
+            link.unlink()
+            link.write_text(f'#!/bin/sh\nhere=$(dirname -- "$(realpath -- "$0")")\nexec "$here/node" "$here"/{target} "$@"\n')
+            link.chmod(0o755)
 
 
 def script_calls(environment: Path) -> list[tuple[Path, list[str]]]:

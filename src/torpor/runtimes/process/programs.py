@@ -125,6 +125,7 @@ class Programs:
         installed = await self._call(argv, environment, listeners, aside, before=installed)
         for folder, script in await asyncio.to_thread(npm_packages.script_calls, aside):
             installed = await self._call(script, environment, listeners, aside, before=installed, folder=folder)
+        await asyncio.to_thread(npm_packages.use_own_node, aside)
 
     async def _call(
         self,
