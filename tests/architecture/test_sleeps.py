@@ -112,6 +112,7 @@ ALLOWED = {
         support/unreliable_socket.py::UnreliableSocket.pump
     """,
     "a client acts or a test looks again and again, at this pace": """
+        runtimes/docker/test_serve.py::Visitor.run
         api/test_bodies.py::test_a_sign_in_body_of_sixteen_megabytes_does_not_block_the_loop.longest_pause_s
         api/test_events.py::test_a_stream_ends_when_its_user_loses_access.busy
         bus/test_hints.py::test_a_hint_neither_waits_nor_fails_while_the_bus_is_down

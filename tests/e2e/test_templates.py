@@ -35,7 +35,7 @@ def here(tmp_path: Path, folder: Path) -> Iterator[Product]:
 
 def test_an_own_template_runs_and_after_its_removal_the_home_is_kept(here: Product, folder: Path) -> None:
     listed = json.loads(here.ok("templates", "--json"))
-    assert [one["name"] for one in listed["items"]] == ["terminal", "command", "jupyterlab", "own"]
+    assert [one["name"] for one in listed["items"]] == ["terminal", "code-server", "command", "jupyterlab", "own"]
     fault = "bad.toml: comand: unknown; did you mean command?"
     assert listed["broken"] == [{"name": "bad", "faults": [fault]}]
     assert f"a template cannot be used: {fault}" in here.log()

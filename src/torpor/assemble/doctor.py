@@ -137,7 +137,7 @@ async def confinement_findings(settings: Settings) -> list[Finding]:
 
 async def index_findings(settings: Settings, environ: Mapping[str, str]) -> list[Finding]:
     """Package indexes and proxies that this machine uses and workspaces cannot reach, because they have their own network."""
-    hosts = package_indexes.configured_hosts(environ, package_indexes.pip_files(environ))
+    hosts = package_indexes.configured_hosts(environ, package_indexes.index_files(environ))
     blocked, allowed = settings.blocked_networks, settings.allowed_networks
     closed = await package_indexes.unreachable_indexes(hosts, blocked=blocked, allowed=allowed)
     return [Finding("package index", False, one.what, one.remedy) for one in closed]

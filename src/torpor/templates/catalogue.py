@@ -95,6 +95,7 @@ class Catalogue:
             () if in_image else chosen.packages,
             cpu_weight=chosen.cpu_weight,
             image=reference,
+            npm=() if in_image else chosen.npm,
         )
         if not command:
             return program

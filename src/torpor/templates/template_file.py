@@ -16,7 +16,7 @@ from torpor.domain.environment import VARIABLE
 from torpor.domain.errors import Hopeless
 from torpor.domain.image_reference import image_fault
 from torpor.domain.sizes import NO_SIZE, WorkspaceSize, cpu_fault, disk_fault, megabytes, memory_fault
-from torpor.ports import CPU_WEIGHT, PLACEHOLDERS
+from torpor.ports import CPU_WEIGHT, NODE_PACKAGE, PLACEHOLDERS
 
 SUFFIX = ".toml"
 
@@ -43,6 +43,7 @@ class Template:
     """The command on a runtime that runs images; empty: the same as `command`."""
     takes_image: bool = False
     """The workspace must name an image."""
+    npm: tuple[str, ...] = ()
 
     @property
     def needs_engine(self) -> bool:
@@ -64,6 +65,7 @@ class TemplateBroken(Hopeless):
 
 NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 PINNED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(\[[A-Za-z0-9._,-]+\])?==[A-Za-z0-9.!+]+")
+NPM_PINNED = re.compile(r"(@[a-z0-9][a-z0-9._-]*/)?[a-z0-9][a-z0-9._-]*@\d+\.\d+\.\d+([-+][0-9A-Za-z.+-]+)?")
 CPU_WEIGHTS = range(1, 10_001)
 """As in cgroup version 2."""
 BRACES = re.compile(r"\{([^{}]*)\}")
@@ -96,6 +98,7 @@ def parse(file: str, text: str) -> Template:
         image=written.get("image", ""),
         image_command=tuple(written.get("image_command", ())),
         takes_image=written.get("takes_image", False),
+        npm=tuple(written.get("npm", ())),
     )
 
 
@@ -122,6 +125,8 @@ def _faults(file: str, written: Mapping[str, Any]) -> list[tuple[str, str]]:
         found.append(("image_command", "it needs an image to run in; add image, or takes_image = true"))
     if takes_image and "image" in written:
         found.append(("image", "not allowed with takes_image = true; remove one of the two"))
+    if written.get("npm") and not any(str(one).startswith(f"{NODE_PACKAGE}==") for one in written.get("packages") or ()):
+        found.append(("npm", f"needs Node.js; add {NODE_PACKAGE}==VERSION to packages"))
     return found
 
 
@@ -166,6 +171,13 @@ def packages_fault(value: Any) -> str | None:
     return f"{loose[0]!r} is not pinned as name==version" if loose else None
 
 
+def npm_fault(value: Any) -> str | None:
+    if not isinstance(value, list) or not all(isinstance(package, str) for package in value):
+        return "must be a list of texts"
+    loose = [package for package in value if not NPM_PINNED.fullmatch(package)]
+    return f"{loose[0]!r} is not pinned as name@1.2.3" if loose else None
+
+
 def yes_or_no_fault(value: Any) -> str | None:
     return None if isinstance(value, bool) else "must be true or false"
 
@@ -191,6 +203,7 @@ FIELD_MEANS: Mapping[str, str] = {
     "command": "the program and its arguments",
     "environment": "variables for it, and for everything else that runs in the workspace",
     "packages": "PyPI packages that it needs, each pinned as `name==version`",
+    "npm": f"npm packages that it needs, each pinned as `name@version`; Node.js itself is `{NODE_PACKAGE}` in `packages`",
     "takes_command": "`true`: the workspace can bring its own command; it must, if the template has none",
     "cpu_keeps_awake": "`false`: programs that use the CPU do not keep the workspace awake",
     "cpu_weight": "1 to 10,000, by default 100: its share where the CPU is busy, compared with those of other workspaces",
@@ -213,6 +226,7 @@ FIELDS: Mapping[str, Callable[[Any], str | None]] = {
     "command": command_fault,
     "environment": environment_fault,
     "packages": packages_fault,
+    "npm": npm_fault,
     "takes_command": yes_or_no_fault,
     "cpu_keeps_awake": yes_or_no_fault,
     "cpu_weight": weight_fault,

@@ -129,7 +129,6 @@ async def test_each_process_is_killed_in_turn(
             try:
                 for node in list(here.nodes):
                     await kill_and_replace(made, node)
-                await asyncio.sleep(1)
                 assert containers(engine) == began, "no failover touches a container"
                 assert await revisions_of(here) == revisions
                 await archive_and_wake(here, names[WORKSPACES // 2 :])

@@ -45,6 +45,7 @@ def template(item: Mapping[str, Any]) -> Renderable:
             *([("image", text(image))] if image else []),
             *([("command in the image", text(in_image))] if in_image else []),
             ("packages", text(", ".join(item.get("packages", ())) or None)),
+            ("npm packages", text(", ".join(item.get("npm", ())) or None)),
             ("environment", text(None if not variables else f"{len(variables)} variables")),
             *variables,
             ("before an automatic stop", text(shlex.join(item.get("before_sleep", ())) or None)),

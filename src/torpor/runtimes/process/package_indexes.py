@@ -1,8 +1,8 @@
 """Find configured package indexes and proxies that workspaces cannot reach.
 
 Torpor installs the packages of a template outside workspaces, so those are not affected. But users also install packages
-inside workspaces, from the index that this machine uses, or through its proxy. If these have addresses in a blocked network,
-pip only reports that there is no route, so Torpor names the setting that allows them.
+inside workspaces, from the index or the npm registry that this machine uses, or through its proxy. If these have addresses
+in a blocked network, pip only reports that there is no route, so Torpor names the setting that allows them.
 """
 
 import asyncio
@@ -23,8 +23,11 @@ INDEX_VARIABLES = (
     "UV_INDEX_URL",
     "UV_INDEX",
     "UV_EXTRA_INDEX_URL",
+    "NPM_CONFIG_REGISTRY",
+    "npm_config_registry",
 )
 PROXY_VARIABLES = ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy")
+NPM_REGISTRY = re.compile(r"^\s*(?:@[^\s:=]+:)?registry\s*=\s*(\S+)", re.MULTILINE)
 RESOLVED_WITHIN_S = 3.0
 
 
@@ -51,12 +54,13 @@ class UnreachableIndex:
         return f"{self.what}. An administrator can {self.remedy}."
 
 
-def configured_hosts(environ: Mapping[str, str], pip_files: Iterable[Path]) -> dict[str, str]:
+def configured_hosts(environ: Mapping[str, str], files: Iterable[Path]) -> dict[str, str]:
     """Return the hosts of configured indexes and proxies, each with the variable or file that names it."""
     found: dict[str, str] = {}
     said = [(name, environ.get(name, "")) for name in (*INDEX_VARIABLES, *PROXY_VARIABLES)]
-    for path in pip_files:
-        said += [(str(path), value) for value in _index_urls(path)]
+    for path in files:
+        urls = _registry_urls(path) if path.name.endswith("npmrc") else _index_urls(path)
+        said += [(str(path), value) for value in urls]
     for name, value in said:
         for word in value.split():
             # uv accepts NAME=URL, and a proxy may have no scheme.
@@ -84,10 +88,18 @@ def _index_urls(path: Path) -> list[str]:
     return [section.get(option, "") for section in sections for option in ("index-url", "extra-index-url")]
 
 
-def pip_files(environ: Mapping[str, str]) -> list[Path]:
+def _registry_urls(path: Path) -> list[str]:
+    try:
+        return NPM_REGISTRY.findall(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return []
+
+
+def index_files(environ: Mapping[str, str]) -> list[Path]:
+    """The files of pip and npm that can name an index or a registry."""
     home = Path(environ.get("HOME") or "/")
     config = Path(environ.get("XDG_CONFIG_HOME") or home / ".config")
-    paths = [Path("/etc/pip.conf"), home / ".pip/pip.conf", config / "pip/pip.conf"]
+    paths = [Path("/etc/pip.conf"), home / ".pip/pip.conf", config / "pip/pip.conf", home / ".npmrc"]
     return [*paths, Path(environ["PIP_CONFIG_FILE"])] if environ.get("PIP_CONFIG_FILE") else paths
 
 

@@ -1,4 +1,4 @@
-"""Install the packages of a template (for example JupyterLab) once for all its workspaces.
+"""Install the packages of a template (for example JupyterLab), also those of npm, once for all its workspaces.
 
 Each installation is a virtual environment in `{data}/programs/{template}-{hash of the requirements}`, created under a temporary
 name and renamed when it is complete. Its scripts find the interpreter beside them, so it can be mounted anywhere.
@@ -20,14 +20,17 @@ from torpor.domain.errors import Code, Failed
 from torpor.loops import stop
 from torpor.ports import Program, Progress
 from torpor.runtimes.host_programs import find
-from torpor.runtimes.process import sandbox
+from torpor.runtimes.process import npm_packages, sandbox
 from torpor.runtimes.process.directory_tree import remove_tree
 from torpor.runtimes.process.launch import parent_death_argv
 from torpor.runtimes.process.paths import short
 from torpor.runtimes.process.processes import MARK
 
 # Only variables that say how to reach a package index: an installation may run code of a package.
-PASSED_ON = re.compile(r"PATH|HOME|LANG|LC_\w+|TMPDIR|SSL_CERT_\w+|\w+_proxy|\w+_PROXY|PIP_\w+|UV_\w+")
+PASSED_ON = re.compile(
+    r"PATH|HOME|LANG|LC_\w+|TMPDIR|SSL_CERT_\w+|\w+_proxy|\w+_PROXY|PIP_\w+|UV_\w+"
+    r"|(?i:npm_config_\w+)|NODE_EXTRA_CA_CERTS|NODE_USE_SYSTEM_CA"
+)
 TOTAL = re.compile(r"(?:Resolved|Prepared) (\d+) packages?|Installing collected packages: (.+)")
 LAST_LINES = 20
 SILENT_S = 600.0
@@ -55,7 +58,7 @@ class Programs:
         if not program.packages:
             return None
         name = re.sub(r"[^a-z0-9-]", "-", program.template.lower())
-        return self._directory / f"{name}-{short(chr(10).join((*program.packages, sys.version)), 12)}"
+        return self._directory / f"{name}-{short(chr(10).join((*program.packages, *program.npm, sys.version)), 12)}"
 
     async def ensure(self, program: Program, progress: Progress) -> Path | None:
         """Return the complete installation. Concurrent calls wait for the same one."""
@@ -99,7 +102,9 @@ class Programs:
             await asyncio.to_thread(self._directory.mkdir, mode=0o755, exist_ok=True)
             await asyncio.to_thread(self._directory.chmod, 0o755)  # for any umask: workspaces read in it
             await self._call(make, environment, listeners, aside)
-            await self._call([*fill, *program.packages], environment, listeners, aside)
+            installed = await self._call([*fill, *program.packages], environment, listeners, aside)
+            if program.npm:
+                await self._install_npm(program.npm, environment, listeners, aside, installed)
             await asyncio.to_thread(make_relocatable, aside)
             # A directory with the final name counts as complete, so its content must be on disk before the rename.
             await asyncio.to_thread(atomic_file.sync_file_system, aside)
@@ -111,31 +116,53 @@ class Programs:
             await asyncio.to_thread(remove_tree, aside)
             await asyncio.to_thread(remove_tree, Path(environment["UV_CACHE_DIR"]))
 
-    async def _call(self, argv: list[str], environment: dict[str, str], listeners: list[Progress], aside: Path) -> None:
+    async def _install_npm(
+        self, packages: tuple[str, ...], environment: dict[str, str], listeners: list[Progress], aside: Path, installed: int
+    ) -> None:
+        await asyncio.to_thread(npm_packages.link_node, aside)
+        environment = npm_packages.npm_environment(environment, aside, Path(environment["UV_CACHE_DIR"]) / "npm")
+        argv = npm_packages.install_argv(aside, packages)
+        installed = await self._call(argv, environment, listeners, aside, before=installed)
+        for folder, script in await asyncio.to_thread(npm_packages.script_calls, aside):
+            installed = await self._call(script, environment, listeners, aside, before=installed, folder=folder)
+        await asyncio.to_thread(npm_packages.use_own_node, aside)
+
+    async def _call(
+        self,
+        argv: list[str],
+        environment: dict[str, str],
+        listeners: list[Progress],
+        aside: Path,
+        *,
+        before: int = 0,
+        folder: Path = Path("/"),
+    ) -> int:
+        """Run one command of the installation, and return how many packages are installed after it."""
         process = await asyncio.create_subprocess_exec(
             *parent_death_argv([*READABLE, *argv]),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
             env=environment,
-            cwd="/",
+            cwd=folder,
             start_new_session=True,
             limit=1 << 20,
         )
         assert process.stdout is not None
         lines: deque[str] = deque(maxlen=LAST_LINES)
         total: int | None = None
-        downloaded = 0
+        downloaded = installed = 0
         try:
             while said := await self._read_unless_idle(process.stdout.readline, Path(environment["UV_CACHE_DIR"]), aside):
                 line = said.decode(errors="replace").rstrip()
-                lines.append(line)
+                if not npm_packages.TRAFFIC.match(line):
+                    lines.append(line)
                 if found := TOTAL.search(line):
                     total = int(found[1]) if found[1] else found[2].count(",") + 1
-                downloaded += "Downloaded " in line or line.startswith("Collecting ")
+                downloaded += "Downloaded " in line or line.startswith("Collecting ") or bool(npm_packages.FETCHED.search(line))
                 installed = await asyncio.to_thread(lambda: sum(1 for _ in aside.glob("lib/python*/site-packages/*.dist-info")))
                 for listener in list(listeners):
-                    listener(min(max(downloaded, installed), total) if total else downloaded, total)
+                    listener(min(max(downloaded, installed), total) if total else before + downloaded, total)
             code = await asyncio.wait_for(process.wait(), SILENT_S)
         except TimeoutError as error:
             last = "\n".join(lines)
@@ -149,6 +176,7 @@ class Programs:
         if code != 0:
             last = "\n".join(lines)
             raise Failed(Code.PROGRAM_INSTALL_FAILED, f"{Path(argv[0]).name} ended with exit code {code}:\n{last}")
+        return max(before + downloaded, installed)
 
     async def _read_unless_idle(self, read: Callable[[], Awaitable[bytes]], *written: Path) -> bytes:
         """The next line; TimeoutError if there is no output and the directories do not grow."""

@@ -231,7 +231,7 @@ class ProcessRuntime:
         """Notices for users about configured package indexes that workspaces cannot reach."""
         if confinement.network is NetworkMode.SHARED:
             return ()
-        hosts = package_indexes.configured_hosts(os.environ, package_indexes.pip_files(os.environ))
+        hosts = package_indexes.configured_hosts(os.environ, package_indexes.index_files(os.environ))
         blocked, allowed = self._options.blocked_networks, self._options.allowed_networks
         found = await package_indexes.unreachable_indexes(hosts, blocked=blocked, allowed=allowed)
         for one in found:

@@ -48,13 +48,13 @@ def marker_words(marker: Marker) -> Words:
 def container_words(container: Container) -> Words:
     ran, limits = container.program, container.limits
     program = [ran.template, ran.command, dict(ran.environment), ran.packages, ran.is_verbatim, ran.cpu_weight]
-    program += [dict(ran.own_environment), ran.image]
+    program += [dict(ran.own_environment), ran.image, ran.npm]
     return [home_words(container.home), container.revision, program, [limits.memory_bytes, limits.processes, limits.cpu_cores]]
 
 
 def container_of(words: Words) -> Container:
-    home, revision, (template, command, environment, packages, is_verbatim, cpu_weight, own, image), limits = words
-    program = Program(template, tuple(command), environment, tuple(packages), is_verbatim, cpu_weight, own, image)
+    home, revision, (template, command, environment, packages, is_verbatim, cpu_weight, own, image, npm), limits = words
+    program = Program(template, tuple(command), environment, tuple(packages), is_verbatim, cpu_weight, own, image, tuple(npm))
     return Container(Home(*home), revision, program, Limits(*limits))
 
 
