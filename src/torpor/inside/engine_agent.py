@@ -26,7 +26,7 @@ import socket
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from torpor.inside import process_activity
+from torpor.inside import out_of_memory, process_activity
 from torpor.inside.agent import (
     NO,
     OUTPUT,
@@ -93,8 +93,12 @@ class EngineAgent:
         serving.cancel()
         if self._children is not None:
             await end_everything(self._children, self._program, self._grace_s if self._stopped.done() else 0.0)
+        exit_code = self._program.result() if self._program.done() else 128 + signal.SIGTERM
         self._log.finish()
-        return self._program.result() if self._program.done() else 128 + signal.SIGTERM
+        if exit_code == 128 + signal.SIGKILL and out_of_memory.processes_ended():
+            self._log.append(out_of_memory.SENTENCE.encode())
+            self._log.finish()
+        return exit_code
 
     def _stop(self) -> None:
         if not self._stopped.done():

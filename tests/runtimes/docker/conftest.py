@@ -3,6 +3,7 @@
 import os
 import secrets
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,10 @@ from typing import Any
 import pytest
 
 from tests.support import open_folder
-from tests.support.docker_engine import DockerEngine, docker_engine
+from tests.support.container_engine import ContainerEngine
+from tests.support.docker_engine import docker_engine
 from tests.support.engine_image import image_archive
+from tests.support.podman_engine import podman_engine
 from torpor.kit.kit_folder import ensure_kit
 from torpor.kit.manifest import Kit
 from torpor.runtimes.docker.options import DockerOptions
@@ -25,9 +28,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.engine)
 
 
+ENGINES: dict[str, Callable[[], AbstractContextManager[ContainerEngine]]] = {"docker": docker_engine, "podman": podman_engine}
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Tests marked with `both_engines` run on both engines, all others on Docker."""
+    if "engine" in metafunc.fixturenames:
+        marks = {mark.name for mark in metafunc.definition.iter_markers()}
+        names = ENGINES if "both_engines" in marks and "docker_only" not in marks else ["docker"]
+        metafunc.parametrize("engine", names, indirect=True, scope="session")
+
+
 @pytest.fixture(scope="session")
-def engine() -> Iterator[DockerEngine]:
-    with docker_engine() as engine:
+def engine(request: pytest.FixtureRequest) -> Iterator[ContainerEngine]:
+    with ENGINES[request.param]() as engine:
         yield engine
 
 
@@ -43,7 +57,7 @@ def packed_image() -> bytes:
 
 
 @pytest.fixture
-def image(engine: DockerEngine, packed_image: bytes) -> str:
+def image(engine: ContainerEngine, packed_image: bytes) -> str:
     """Imported again if a test has pruned it."""
     name = "torpor-test:1"
     if not engine.docker("images", "--quiet", name):
@@ -60,7 +74,7 @@ MakeRuntime = Callable[..., DockerRuntime]
 
 
 @pytest.fixture
-async def make_runtime(engine: DockerEngine, kit: Kit, image: str, installation: str) -> AsyncIterator[MakeRuntime]:
+async def make_runtime(engine: ContainerEngine, kit: Kit, image: str, installation: str) -> AsyncIterator[MakeRuntime]:
     """Each call is another controller of the same installation, with these options. Call `start` on it."""
     made: list[DockerRuntime] = []
 

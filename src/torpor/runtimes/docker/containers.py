@@ -13,6 +13,7 @@ from torpor.domain.records import ProgramExit
 from torpor.domain.usage import Usage
 from torpor.inside.agent import OUTPUT, YES
 from torpor.inside.engine_agent import Greeting
+from torpor.inside.out_of_memory import SENTENCE
 from torpor.inside.proof import channel, container_key
 from torpor.kit import layout
 from torpor.ports import Address, Container
@@ -83,7 +84,7 @@ class EngineContainers:
         template = container.program.template
         try:
             created = await self._client.create_container(
-                container_name(container.home.workspace_id), self._config(container, nonce, epoch)
+                container_name(container.home.workspace_id), self._config(container, nonce, epoch), self._options.network
             )
         except EngineRefusal as refusal:
             raise _start_failed(refusal) from refusal
@@ -118,7 +119,8 @@ class EngineContainers:
             "Labels": home_labels(options.installation, ObjectKind.WORKSPACE, home, **more),
             "HostConfig": {
                 "Mounts": [volume_mount(home_name(home), HOMES, options.installation), self._kit_volume.mount()],
-                "Tmpfs": {SOCKETS: f"mode=0700,uid={options.user},gid={options.user},size=65536"},
+                # All processes have the same user. Podman cannot give the folder to it.
+                "Tmpfs": {SOCKETS: "mode=1777,size=65536"},
                 "NetworkMode": options.network,
                 "RestartPolicy": {"Name": "no"},
                 "CapDrop": ["ALL"],
@@ -209,8 +211,8 @@ class EngineContainers:
             said = await self._client.logs(listed.id, LAST_LINES)
             state = facts.get("State") or {}
             last_lines = said.decode(errors="replace")
-            if state.get("OOMKilled"):
-                last_lines += "(the container used more memory than its limit)\n"
+            if state.get("OOMKilled") and SENTENCE not in last_lines:  # the agent itself was ended
+                last_lines += SENTENCE
             self._ends[listed.id] = ProgramExit(int(state.get("ExitCode", -1)), last_lines)
         return self._ends[listed.id]
 
