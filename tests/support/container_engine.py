@@ -63,6 +63,7 @@ class ContainerEngine(ABC):
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
+                cwd=self.folder,  # Podman's helpers write a file there if memory runs out
                 start_new_session=True,
             )
         self.wait()

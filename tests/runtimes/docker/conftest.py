@@ -22,21 +22,23 @@ from torpor.runtimes.docker.runtime import DockerRuntime
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that need the engine are in a target of their own (`make test-engines`)."""
+    """Tests that need the engine are in a target of their own (`make test-engines`), but those of `make test-deep`."""
     for item in items:
         if item.path.is_relative_to(Path(__file__).parent) and "engine" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.engine)
+            item.add_marker("engine" if item.get_closest_marker("deep") is None else "deep")
 
 
 ENGINES: dict[str, Callable[[], AbstractContextManager[ContainerEngine]]] = {"docker": docker_engine, "podman": podman_engine}
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Tests marked with `both_engines` run on both engines, all others on Docker."""
+    """Tests marked with `both_engines` run on both engines, all others on Docker. See pyproject.toml for the markers."""
     if "engine" in metafunc.fixturenames:
         marks = {mark.name for mark in metafunc.definition.iter_markers()}
-        names = ENGINES if "both_engines" in marks and "docker_only" not in marks else ["docker"]
-        metafunc.parametrize("engine", names, indirect=True, scope="session")
+        podman: list[object] = []
+        if "both_engines" in marks and "docker_only" not in marks:
+            podman = [pytest.param("podman", marks=pytest.mark.deep)] if "deep_on_podman" in marks else ["podman"]
+        metafunc.parametrize("engine", ["docker", *podman], indirect=True, scope="session")
 
 
 @pytest.fixture(scope="session")

@@ -99,6 +99,17 @@ async def test_a_holder_that_comes_too_late_leaves_no_empty_volume(engine: Conta
     assert (await seen(runtime, other)).volumes == {ObservedVolume(1, marker_of(other, "root"))}
 
 
+async def test_the_removal_of_a_missing_volume_removes_no_other(engine: ContainerEngine, runtime: DockerRuntime) -> None:
+    """On Podman a part of a name is enough to name a volume."""
+    home = a_home()
+    for similar in ([f"{home_name(home)}2"], [f"{home_name(home)}2", record_name(home, 1)]):
+        for name in similar:
+            engine.docker("volume", "create", name)
+        await runtime._engine.remove_volume(home_name(home))
+        assert volumes_of(engine, home) == set(similar)
+    engine.docker("volume", "rm", *similar)
+
+
 async def test_a_volume_of_another_program_is_not_used(engine: ContainerEngine, runtime: DockerRuntime) -> None:
     home = a_home()
     engine.docker("volume", "create", home_name(home))

@@ -16,7 +16,7 @@ from torpor.domain.records import NOTHING_SEEN, Observation, ObservedContainer, 
 from torpor.ports import Fence, Home
 from torpor.runtimes.docker.runtime import DockerRuntime
 
-pytestmark = [pytest.mark.anyio, pytest.mark.both_engines]
+pytestmark = [pytest.mark.anyio, pytest.mark.both_engines, pytest.mark.deep_on_podman]
 
 Verb = Callable[[DockerRuntime, Home, Fence], Awaitable[object]]
 HALF_MADE = "half-made"

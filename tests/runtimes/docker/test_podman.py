@@ -1,6 +1,7 @@
 """What only Podman does, on a real Podman with few locks."""
 
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -10,6 +11,7 @@ from tests.support.podman_engine import PodmanEngine, podman_engine
 from torpor.domain.errors import Code, Failed
 from torpor.domain.records import ObservedContainer, ObservedVolume
 from torpor.kit.manifest import Kit
+from torpor.runtimes.docker import containers
 from torpor.runtimes.docker.engine_dialect import EngineKind
 from torpor.runtimes.docker.engine_facts import LockUse, engine_facts
 from torpor.runtimes.docker.options import DockerOptions
@@ -20,6 +22,10 @@ pytestmark = [pytest.mark.anyio, pytest.mark.engine]
 FEW_LOCKS = 32
 """The fewest that work: Podman 4.3 needs a multiple of 32."""
 CALL_S = 20.0
+FEW_ADDRESSES = 4
+"""Of a network with eight: without those of the network, its broadcasts, its gateway and one other container."""
+SOON_S = 8.0
+"""A third of the time until the machine asks again who has an address."""
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +83,30 @@ async def test_an_engine_without_free_locks_refuses_with_what_to_do(small_engine
     await runtime.ensure_no_half_made(another, FENCE)
     await runtime.ensure_running(container, FENCE, unheard)
     assert await seen(runtime, home) == ObservedContainer(1, 1, ready=False)
+
+
+async def test_the_address_of_an_earlier_container_can_be_reached_at_once(
+    small_engine: PodmanEngine, kit: Kit, runtime: DockerRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The machine has the hardware address of the earlier container in its cache."""
+    monkeypatch.setattr(containers, "START_S", SOON_S)
+    small_engine.docker("network", "create", "--subnet", "10.99.0.0/29", "few-addresses")
+    small_engine.docker("run", "--detach", "--name", "keeper", "--network", "few-addresses", "torpor-test:1", "sleep", "600")
+    options = replace(runtime._options, network="few-addresses")
+    another = DockerRuntime(options, kit=kit, installation_key=b"key of the tests")
+    await another.start()
+    home = await ready(another)
+    hosts = []
+    for revision in range(1, 2 * FEW_ADDRESSES):
+        await another.ensure_running(running_program(home, *SLEEPING, revision=revision), FENCE, unheard)
+        address = another.address(home.workspace_id)
+        assert address is not None
+        hosts.append(address.host)
+        await another.ensure_no_container(home.workspace_id, FENCE)
+    await another.close()
+    small_engine.docker("rm", "--force", "keeper")
+    small_engine.docker("network", "rm", "few-addresses")
+    assert len(set(hosts)) < len(hosts), "otherwise this test shows nothing"
 
 
 async def test_workspaces_run_on_while_the_service_restarts(small_engine: PodmanEngine, runtime: DockerRuntime) -> None:

@@ -130,8 +130,13 @@ class DockerClient:
 
     async def remove_volume(self, name: str) -> None:
         """There is no volume with this name. CONFLICT if a container refers to it."""
-        with unless(NOT_FOUND):
-            await self._none(f"volumes/{name}", "DELETE")
+        if (await self.dialect()).removes_by_prefix and name not in {one.name for one in await self.volumes([], [name])}:
+            return
+        try:
+            with unless(NOT_FOUND):
+                await self._none(f"volumes/{name}", "DELETE")
+        except json.JSONDecodeError as error:  # several names begin with it, and Podman's answer to that is no valid JSON
+            raise Unavailable(f"the engine at {self._url} did not remove the volume {name}: {error.doc}") from error
 
     # ── containers ────────────────────────────────────────────────────────────────────────────────────────────────────
 

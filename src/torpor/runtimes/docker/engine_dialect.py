@@ -51,6 +51,8 @@ class EngineDialect:
     """Whether a volume that the engine creates for a mount has the labels that the mount names."""
 
     volume_options: Mapping[str, str] = {}
+    removes_by_prefix = False
+    """Whether the removal of a volume that is missing removes another one, whose name begins with its name."""
 
     def state(self, state: str) -> str:
         """The state of a container, as Docker would call it."""
@@ -80,6 +82,7 @@ class PodmanDialect(EngineDialect):
     labels_silent_volumes = False
     # Otherwise the first container that mounts a volume makes its user the owner of the volume's folder.
     volume_options: Mapping[str, str] = {"o": "uid=0,gid=0"}
+    removes_by_prefix = True
 
     def state(self, state: str) -> str:
         return PODMAN_STATES.get(state, state)
