@@ -23,10 +23,11 @@ import os
 import resource
 import signal
 import socket
+import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from torpor.inside import process_activity
+from torpor.inside import out_of_memory, process_activity
 from torpor.inside.agent import (
     NO,
     OUTPUT,
@@ -48,6 +49,7 @@ PROVED_WITHIN_S = 10.0
 BACKLOG = 128
 LONGEST_GREETING = 4096
 SET_DUMPABLE = 4
+DISCARD_PORT = 9
 
 
 class Greeting(NamedTuple):
@@ -93,8 +95,12 @@ class EngineAgent:
         serving.cancel()
         if self._children is not None:
             await end_everything(self._children, self._program, self._grace_s if self._stopped.done() else 0.0)
+        exit_code = self._program.result() if self._program.done() else 128 + signal.SIGTERM
         self._log.finish()
-        return self._program.result() if self._program.done() else 128 + signal.SIGTERM
+        if exit_code == 128 + signal.SIGKILL and out_of_memory.processes_ended():
+            self._log.append(out_of_memory.SENTENCE.encode())
+            self._log.finish()
+        return exit_code
 
     def _stop(self) -> None:
         if not self._stopped.done():
@@ -191,6 +197,20 @@ def listening(port: int) -> socket.socket:
     return server
 
 
+def announce_address() -> None:
+    """Send one packet to the gateway, so that it learns whose address this is now.
+
+    Podman gives a new container the address of an earlier one with another hardware address. The machine would send packets
+    for the agent to the earlier one for up to half a minute.
+    """
+    with contextlib.suppress(OSError, ValueError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        for line in Path("/proc/net/route").read_text().splitlines()[1:]:
+            _, destination, gateway, *_ = line.split()
+            if int(destination, 16) == 0:
+                address = socket.inet_ntoa(int(gateway, 16).to_bytes(4, sys.byteorder))
+                sender.sendto(b"", (address, DISCARD_PORT))
+
+
 def hide_memory() -> None:
     """The program runs as the same user, and must not read the key in the agent's memory."""
     import ctypes
@@ -207,6 +227,7 @@ def main() -> None:
     os.dup2(1, 2)  # one stream, so that the log keeps the order of lines
     # The first process of a container ignores signals that it does not handle.
     signal.signal(signal.SIGTERM, lambda *_: os._exit(128 + signal.SIGTERM))
+    announce_address()
     greeting = read_greeting()
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)

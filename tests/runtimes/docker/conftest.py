@@ -3,6 +3,7 @@
 import os
 import secrets
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,11 @@ from typing import Any
 import pytest
 
 from tests.support import open_folder
-from tests.support.docker_engine import DockerEngine, docker_engine
+from tests.support.container_engine import ContainerEngine
+from tests.support.docker_engine import docker_engine
 from tests.support.engine_image import image_archive
 from tests.support.kept_logs import LogsInMemory
+from tests.support.podman_engine import podman_engine
 from torpor.domain.networks import BLOCKED
 from torpor.kit.kit_folder import ensure_kit
 from torpor.kit.manifest import Kit
@@ -21,15 +24,28 @@ from torpor.runtimes.docker.runtime import DockerRuntime
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that need the engine are in a target of their own (`make test-engines`)."""
+    """Tests that need the engine are in a target of their own (`make test-engines`), but those of `make test-deep`."""
     for item in items:
         if item.path.is_relative_to(Path(__file__).parent) and "engine" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.engine)
+            item.add_marker("engine" if item.get_closest_marker("deep") is None else "deep")
+
+
+ENGINES: dict[str, Callable[[], AbstractContextManager[ContainerEngine]]] = {"docker": docker_engine, "podman": podman_engine}
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Tests marked with `both_engines` run on both engines, all others on Docker. See pyproject.toml for the markers."""
+    if "engine" in metafunc.fixturenames:
+        marks = {mark.name for mark in metafunc.definition.iter_markers()}
+        podman: list[object] = []
+        if "both_engines" in marks and "docker_only" not in marks:
+            podman = [pytest.param("podman", marks=pytest.mark.deep)] if "deep_on_podman" in marks else ["podman"]
+        metafunc.parametrize("engine", ["docker", *podman], indirect=True, scope="session")
 
 
 @pytest.fixture(scope="session")
-def engine() -> Iterator[DockerEngine]:
-    with docker_engine() as engine:
+def engine(request: pytest.FixtureRequest) -> Iterator[ContainerEngine]:
+    with ENGINES[request.param]() as engine:
         yield engine
 
 
@@ -45,7 +61,7 @@ def packed_image() -> bytes:
 
 
 @pytest.fixture
-def image(engine: DockerEngine, packed_image: bytes) -> str:
+def image(engine: ContainerEngine, packed_image: bytes) -> str:
     """Imported again if a test has pruned it."""
     name = "torpor-test:1"
     if not engine.docker("images", "--quiet", name):
@@ -63,7 +79,7 @@ MakeRuntime = Callable[..., DockerRuntime]
 
 
 @pytest.fixture
-async def make_runtime(engine: DockerEngine, kit: Kit, image: str, installation: str) -> AsyncIterator[MakeRuntime]:
+async def make_runtime(engine: ContainerEngine, kit: Kit, image: str, installation: str) -> AsyncIterator[MakeRuntime]:
     """Each call is another controller of the same installation, with these options. Call `start` on it."""
     made: list[DockerRuntime] = []
     logs = LogsInMemory()

@@ -7,14 +7,14 @@ import pytest
 from tests.contracts.runtime_contract import FENCE, unheard
 from tests.runtimes.docker.conftest import MakeRuntime
 from tests.runtimes.docker.test_containers import SLEEPING, ready, running_program
-from tests.support.docker_engine import DockerEngine
+from tests.support.container_engine import ContainerEngine
 from tests.support.engine_relay import engine_relay
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.both_engines]
 
 
 async def test_an_observation_makes_two_calls_however_many_workspaces_there_are(
-    engine: DockerEngine, make_runtime: MakeRuntime
+    engine: ContainerEngine, make_runtime: MakeRuntime
 ) -> None:
     async with engine_relay(engine.url) as relay:
         runtime = make_runtime(engine=relay.url)

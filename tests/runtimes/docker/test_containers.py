@@ -8,7 +8,7 @@ import pytest
 
 from tests.contracts.runtime_contract import FENCE, LIMITS, a_home, marker_of, program, unheard
 from tests.runtimes.docker.conftest import MakeRuntime
-from tests.support.docker_engine import DockerEngine
+from tests.support.container_engine import ContainerEngine
 from tests.support.waiting import until
 from torpor.domain.errors import Code, Failed, Refused
 from torpor.domain.records import ObservedContainer
@@ -17,7 +17,7 @@ from torpor.ports import Container, Fence, Home
 from torpor.runtimes.docker.object_names import container_name, holder_name, home_name
 from torpor.runtimes.docker.runtime import DockerRuntime
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.both_engines]
 
 SLEEPING = ("sleep", "600")
 
@@ -46,7 +46,7 @@ async def seen(runtime: DockerRuntime, home: Home) -> ObservedContainer | None:
     return replace(found, location=None) if found is not None else None
 
 
-def inspected(engine: DockerEngine, home: Home) -> str:
+def inspected(engine: ContainerEngine, home: Home) -> str:
     return engine.docker("inspect", container_name(home.workspace_id))
 
 
@@ -76,7 +76,7 @@ async def test_containers_keep_running_when_torpor_ends(make_runtime: MakeRuntim
     assert await seen(another, home) == ObservedContainer(1, 1, ready=False)
 
 
-async def test_a_secret_is_not_in_the_configuration_of_the_container(engine: DockerEngine, runtime: DockerRuntime) -> None:
+async def test_a_secret_is_not_in_the_configuration_of_the_container(engine: ContainerEngine, runtime: DockerRuntime) -> None:
     home = await started(runtime, PASSWORD="very secret")
     assert (await runtime.execute(home.workspace_id, ["sh", "-c", "echo $PASSWORD"], b"")).stdout == b"very secret\n"
     assert "very secret" not in inspected(engine, home)
@@ -101,6 +101,7 @@ async def test_torpors_own_files_cannot_be_changed_inside(runtime: DockerRuntime
         assert (await runtime.execute(home.workspace_id, ["sh", "-c", f"echo x > {path}"], b"")).exit_code != 0
 
 
+@pytest.mark.docker_only  # Podman gives a free address again only after all others of the network
 async def test_an_address_of_an_earlier_container_fails(runtime: DockerRuntime) -> None:
     """The engine gives a free address to the next container."""
     one = await started(runtime)
@@ -118,7 +119,7 @@ async def test_an_address_of_an_earlier_container_fails(runtime: DockerRuntime) 
     (await connect_with_proof(address.host, address.port, address.key)).close()
 
 
-async def test_a_container_that_was_created_too_late_runs_no_program(engine: DockerEngine, runtime: DockerRuntime) -> None:
+async def test_a_container_that_was_created_too_late_runs_no_program(engine: ContainerEngine, runtime: DockerRuntime) -> None:
     """A controller that is killed, or paused, between the creation and the orders."""
     home = await ready(runtime)
     late = running_program(home, "sh", "-c", "touch ran; sleep 600")
@@ -134,9 +135,9 @@ async def test_a_container_that_was_created_too_late_runs_no_program(engine: Doc
     assert (await runtime.execute(home.workspace_id, ["test", "-e", "ran"], b"")).exit_code == 1
 
 
-async def test_a_volume_with_another_marker_is_not_started(engine: DockerEngine, runtime: DockerRuntime) -> None:
+async def test_a_volume_with_another_marker_is_not_started(engine: ContainerEngine, runtime: DockerRuntime) -> None:
     home = await ready(runtime)
-    marker = engine.folder / "data" / "volumes" / home_name(home) / "_data" / ".torpor" / "marker.json"
+    marker = engine.volumes / home_name(home) / "_data" / ".torpor" / "marker.json"
     facts = json.loads(marker.read_text())
     marker.write_text(json.dumps({**facts, "birth": "another"}))
     with pytest.raises(Failed, match="another home") as refusal:
@@ -145,7 +146,7 @@ async def test_a_volume_with_another_marker_is_not_started(engine: DockerEngine,
     assert await seen(runtime, home) is None
 
 
-async def test_an_engine_that_lost_the_home_starts_nothing(engine: DockerEngine, runtime: DockerRuntime) -> None:
+async def test_an_engine_that_lost_the_home_starts_nothing(engine: ContainerEngine, runtime: DockerRuntime) -> None:
     home = await ready(runtime)
     engine.docker("rm", holder_name(home, 2))
     engine.docker("volume", "rm", home_name(home))
@@ -155,7 +156,9 @@ async def test_an_engine_that_lost_the_home_starts_nothing(engine: DockerEngine,
     assert home_name(home) not in engine.docker("volume", "ls", "--quiet").split(), "no empty home was created"
 
 
-async def test_an_image_of_a_registry_that_cannot_be_reached_is_named(engine: DockerEngine, make_runtime: MakeRuntime) -> None:
+async def test_an_image_of_a_registry_that_cannot_be_reached_is_named(
+    engine: ContainerEngine, make_runtime: MakeRuntime
+) -> None:
     runtime = make_runtime(image="127.0.0.1:1/no/such:image")
     await runtime.start()
     home = await ready(runtime)
@@ -199,7 +202,7 @@ async def test_a_flood_of_output_does_not_stop_the_agent(runtime: DockerRuntime)
     assert 0 < sum(map(len, kept)) <= 16 << 10
 
 
-async def test_a_kit_that_was_only_partly_filled_is_filled_again(engine: DockerEngine, runtime: DockerRuntime) -> None:
+async def test_a_kit_that_was_only_partly_filled_is_filled_again(engine: ContainerEngine, runtime: DockerRuntime) -> None:
     home = await started(runtime)
     await runtime.ensure_no_container(home.workspace_id, FENCE)
     kit = runtime._kit.name

@@ -1,4 +1,4 @@
-"""The Docker runtime passes the contract."""
+"""The Docker runtime passes the contract, on Docker and on Podman."""
 
 import asyncio
 import contextlib
@@ -8,7 +8,7 @@ import pytest
 from tests.contracts.runtime_contract import LIMITS, ProgramContract, ProgramWorld, RuntimeContract, program
 from tests.contracts.test_runtime_contract import SERVE
 from tests.runtimes.docker.conftest import MakeRuntime
-from tests.support.docker_engine import DockerEngine
+from tests.support.container_engine import ContainerEngine
 from torpor.domain.errors import Refused
 from torpor.inside.proof import connect_with_proof
 from torpor.kit import layout
@@ -19,7 +19,7 @@ from torpor.runtimes.docker.object_names import home_name
 class OnDocker(ProgramWorld):
     tells_its_size = ("sh", "-c", "trap 'stty size' WINCH; stty size; while :; do sleep 0.05; done")
 
-    def __init__(self, engine: DockerEngine, runtime: Runtime, installation: str) -> None:
+    def __init__(self, engine: ContainerEngine, runtime: Runtime, installation: str) -> None:
         self.engine = engine
         self.runtime = runtime
         self.identity = f"{installation}-identity"
@@ -111,9 +111,10 @@ class OnDocker(ProgramWorld):
             writer.close()
 
 
+@pytest.mark.both_engines
 class TestDocker(RuntimeContract, ProgramContract):
     @pytest.fixture
-    async def world(self, engine: DockerEngine, make_runtime: MakeRuntime, installation: str) -> ProgramWorld:
+    async def world(self, engine: ContainerEngine, make_runtime: MakeRuntime, installation: str) -> ProgramWorld:
         runtime = make_runtime()
         await runtime.start()
         return OnDocker(engine, runtime, installation)

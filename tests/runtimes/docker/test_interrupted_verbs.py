@@ -9,14 +9,14 @@ from tests.contracts.runtime_contract import a_home, marker_of, unheard
 from tests.runtimes.docker.conftest import MakeRuntime
 from tests.runtimes.docker.test_containers import SLEEPING, running_program
 from tests.runtimes.docker.test_jobs import COUNT, RUNS, python_job
-from tests.support.docker_engine import DockerEngine
+from tests.support.container_engine import ContainerEngine
 from tests.support.engine_relay import engine_relay
 from torpor.domain.errors import TorporError
 from torpor.domain.records import NOTHING_SEEN, Observation, ObservedContainer, ObservedVolume
 from torpor.ports import Fence, Home
 from torpor.runtimes.docker.runtime import DockerRuntime
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.both_engines, pytest.mark.deep_on_podman]
 
 Verb = Callable[[DockerRuntime, Home, Fence], Awaitable[object]]
 HALF_MADE = "half-made"
@@ -86,7 +86,7 @@ CASES = {
 }
 
 
-def names_of(engine: DockerEngine, home: Home) -> list[int]:
+def names_of(engine: ContainerEngine, home: Home) -> list[int]:
     """How many containers and volumes there are of this workspace."""
     match = f"name={home.workspace_id}"
     return [
@@ -98,7 +98,7 @@ def names_of(engine: DockerEngine, home: Home) -> list[int]:
 @pytest.mark.parametrize("answers_last", [True, False], ids=["after the answer", "before the answer"])
 @pytest.mark.parametrize("name", CASES)
 async def test_an_interrupted_verb_is_completed_by_the_next_controller(
-    engine: DockerEngine, make_runtime: MakeRuntime, name: str, answers_last: bool
+    engine: ContainerEngine, make_runtime: MakeRuntime, name: str, answers_last: bool
 ) -> None:
     case = CASES[name]
     steady = make_runtime()

@@ -9,7 +9,7 @@ import pytest
 from tests.contracts.runtime_contract import FENCE, a_home, marker_of, unheard
 from tests.runtimes.docker.conftest import MakeRuntime
 from tests.support import open_folder
-from tests.support.docker_engine import DockerEngine
+from tests.support.container_engine import ContainerEngine
 from tests.support.waiting import until
 from torpor.archives.archives import HomeArchives
 from torpor.domain.errors import Code, Failed
@@ -19,7 +19,7 @@ from torpor.ports import Fence, Home, HomeJob
 from torpor.runtimes.docker.object_names import home_name
 from torpor.runtimes.docker.runtime import DockerRuntime
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.both_engines]
 
 WORDS = "import json, os, sys, time\nhome = sys.argv[1]\ndef say(**what): print(json.dumps(what), flush=True)\n"
 COUNT = "open(home + '/runs', 'a').write('x')\n"
@@ -38,16 +38,16 @@ async def ready(runtime: DockerRuntime) -> Home:
     return home
 
 
-def files_of(engine: DockerEngine, home: Home) -> Path:
-    return engine.folder / "data" / "volumes" / home_name(home) / "_data" / "workspace"
+def files_of(engine: ContainerEngine, home: Home) -> Path:
+    return engine.volumes / home_name(home) / "_data" / "workspace"
 
 
-def jobs_of(engine: DockerEngine, home: Home) -> list[str]:
+def jobs_of(engine: ContainerEngine, home: Home) -> list[str]:
     return engine.docker("ps", "--all", "--quiet", "--filter", f"name=job-{home_name(home)}").split()
 
 
 @pytest.mark.parametrize("job_image", [""], ids=["an image without files"])
-async def test_a_home_is_archived_and_restored(engine: DockerEngine, make_runtime: MakeRuntime, job_image: str) -> None:
+async def test_a_home_is_archived_and_restored(engine: ContainerEngine, make_runtime: MakeRuntime, job_image: str) -> None:
     with open_folder.open_folder() as folder:
         store = folder / "store"
         store.mkdir()
@@ -80,7 +80,7 @@ async def test_a_home_is_archived_and_restored(engine: DockerEngine, make_runtim
 
 
 async def test_a_job_that_reads_is_continued_by_the_next_controller(
-    engine: DockerEngine, make_runtime: MakeRuntime, runtime: DockerRuntime
+    engine: ContainerEngine, make_runtime: MakeRuntime, runtime: DockerRuntime
 ) -> None:
     home = await ready(runtime)
     job = python_job(COUNT + WAIT + RUNS)
@@ -109,14 +109,14 @@ async def _has_ended(runtime: DockerRuntime, container: str) -> bool:
     return facts is not None and facts["State"]["Status"] == "exited"
 
 
-async def test_a_job_with_other_orders_is_ended_and_not_continued(engine: DockerEngine, runtime: DockerRuntime) -> None:
+async def test_a_job_with_other_orders_is_ended_and_not_continued(engine: ContainerEngine, runtime: DockerRuntime) -> None:
     home = await ready(runtime)
     old = await runtime._jobs.begin((await runtime._homes.list()).of(home), python_job(WAIT, stdin=b"old"), FENCE)
     assert await runtime.run_at_home(home, python_job(COUNT + RUNS), FENCE, unheard) == {"runs": 1}
     assert old not in jobs_of(engine, home)
 
 
-async def test_a_job_that_writes_begins_again(engine: DockerEngine, runtime: DockerRuntime) -> None:
+async def test_a_job_that_writes_begins_again(engine: ContainerEngine, runtime: DockerRuntime) -> None:
     home = a_home()
     await runtime.ensure_volume(home, FENCE)
     job = python_job(COUNT + "if os.path.getsize(home + '/runs') < 2: time.sleep(600)\n" + RUNS, writes=True)
@@ -126,7 +126,7 @@ async def test_a_job_that_writes_begins_again(engine: DockerEngine, runtime: Doc
     assert jobs_of(engine, home) == []
 
 
-async def test_a_cancelled_job_may_clean_up(engine: DockerEngine, runtime: DockerRuntime) -> None:
+async def test_a_cancelled_job_may_clean_up(engine: ContainerEngine, runtime: DockerRuntime) -> None:
     home = await ready(runtime)
     code = (
         "import signal\n"
@@ -143,7 +143,7 @@ async def test_a_cancelled_job_may_clean_up(engine: DockerEngine, runtime: Docke
     assert jobs_of(engine, home) == []
 
 
-async def test_a_volume_that_is_not_the_home_is_not_archived(engine: DockerEngine, runtime: DockerRuntime) -> None:
+async def test_a_volume_that_is_not_the_home_is_not_archived(engine: ContainerEngine, runtime: DockerRuntime) -> None:
     home = await ready(runtime)
     (files_of(engine, home).parent / ".torpor" / "birth").write_text("another")
     with pytest.raises(Failed, match="is not this home") as refusal:
@@ -152,7 +152,7 @@ async def test_a_volume_that_is_not_the_home_is_not_archived(engine: DockerEngin
     assert not (files_of(engine, home) / "runs").exists()
 
 
-async def test_a_start_ends_the_jobs_of_its_workspace(engine: DockerEngine, runtime: DockerRuntime) -> None:
+async def test_a_start_ends_the_jobs_of_its_workspace(engine: ContainerEngine, runtime: DockerRuntime) -> None:
     from tests.runtimes.docker.test_containers import SLEEPING, running_program
 
     home = await ready(runtime)

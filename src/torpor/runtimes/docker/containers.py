@@ -13,6 +13,7 @@ from torpor.domain.records import ContainerLocation, ProgramExit
 from torpor.domain.usage import Usage
 from torpor.inside.agent import OUTPUT, YES
 from torpor.inside.engine_agent import Greeting
+from torpor.inside.out_of_memory import SENTENCE
 from torpor.inside.proof import container_key, key_id
 from torpor.kit import layout
 from torpor.ports import Address, Container
@@ -93,7 +94,9 @@ class EngineContainers:
         template = container.program.template
         try:
             created = await self._client.create_container(
-                container_name(container.home.workspace_id), self._config(container, nonce, epoch, image)
+                container_name(container.home.workspace_id),
+                self._config(container, nonce, epoch, image),
+                self._options.workspace_network,
             )
         except EngineRefusal as refusal:
             raise _start_failed(refusal) from refusal
@@ -132,7 +135,8 @@ class EngineContainers:
             "Labels": home_labels(options.installation, ObjectKind.WORKSPACE, home, **more),
             "HostConfig": {
                 "Mounts": [volume_mount(home_name(home), HOMES, options.installation), self._kit_volume.mount()],
-                "Tmpfs": {SOCKETS: f"mode=0700,uid={options.user},gid={options.user},size=65536"},
+                # All processes have the same user. Podman cannot give the folder to it.
+                "Tmpfs": {SOCKETS: "mode=1777,size=65536"},
                 "NetworkMode": options.workspace_network.name,
                 "Dns": list(options.nameservers),
                 "RestartPolicy": {"Name": "no"},
@@ -207,8 +211,8 @@ class EngineContainers:
             said = await self._client.logs(listed.id, LAST_LINES)
             state = facts.get("State") or {}
             last_lines = said.decode(errors="replace")
-            if state.get("OOMKilled"):
-                last_lines += "(the container used more memory than its limit)\n"
+            if state.get("OOMKilled") and SENTENCE not in last_lines:  # the agent itself was ended
+                last_lines += SENTENCE
             self._ends[listed.id] = ProgramExit(int(state.get("ExitCode", -1)), last_lines)
         return self._ends[listed.id]
 

@@ -16,6 +16,7 @@ import aiodocker
 import aiohttp
 
 from torpor.domain.errors import TorporError, Unavailable
+from torpor.runtimes.docker.engine_dialect import EngineDialect, all_filters, dialect_of, matches
 from torpor.runtimes.docker.engine_network import EngineNetwork
 from torpor.runtimes.docker.listing import ListedContainer, ListedVolume
 
@@ -27,6 +28,8 @@ NOT_CONNECTED = 900
 STDERR = 2
 """In a log, the number of the standard error stream."""
 REMOVAL_LOOK_S = 0.02
+CREATION_ATTEMPTS = 50
+LISTING_ATTEMPTS = 5
 TAR_HEADERS = {"Content-Type": "application/x-tar"}
 
 
@@ -45,6 +48,7 @@ class DockerClient:
         self._url = url
         self._call_s = call_s
         self._docker: aiodocker.Docker | None = None
+        self._dialect: EngineDialect | None = None
 
     def connect(self) -> None:
         if self._docker is None:
@@ -54,36 +58,101 @@ class DockerClient:
     async def close(self) -> None:
         if self._docker is not None:
             await self._docker.close()
-            self._docker = None
+            self._docker = self._dialect = None
+
+    async def dialect(self) -> EngineDialect:
+        async with self._translated():
+            assert self._dialect is not None
+            return self._dialect
+
+    # ── the engine ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def version(self) -> Mapping[str, Any]:
+        facts: Mapping[str, Any] = await self._json("version")
+        return facts
+
+    async def info(self) -> Mapping[str, Any]:
+        facts: Mapping[str, Any] = await self._json("info")
+        return facts
+
+    async def podman_host(self) -> Mapping[str, Any]:
+        """What only Podman tells, with its own API."""
+        facts: Mapping[str, Any] = (await self._json("libpod/info")).get("host") or {}
+        return facts
 
     # ── listings ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def containers(self, labels: Iterable[str], names: Iterable[str] = ()) -> list[ListedContainer]:
         """The containers with all these labels and, if names are given, with one of these in their names."""
-        found = await self._json("containers/json", params={"all": "1", "filters": _filters(labels, names)})
-        return [_container(facts) for facts in found]
+        filters, dialect = json.dumps(all_filters(labels, names)), await self.dialect()
+        found = await self._list("containers/json", {"all": "1", "filters": filters})
+        return [_container(facts, dialect) for facts in found]
 
     async def volumes(self, labels: Iterable[str], names: Iterable[str] = ()) -> list[ListedVolume]:
-        found = await self._json("volumes", params={"filters": _filters(labels, names)})
+        """The volumes with all these labels and, if names are given, with one of these in their names."""
+        filters = json.dumps((await self.dialect()).volume_filters(labels, names))
+        found = await self._list("volumes", {"filters": filters})
         if warnings := found.get("Warnings"):
             raise Unavailable(f"the engine could not list all volumes: {'; '.join(warnings)}")
-        return [_volume(facts) for facts in found.get("Volumes") or ()]
+        listed = [_volume(facts) for facts in found.get("Volumes") or ()]
+        return [volume for volume in listed if matches(volume.name, volume.labels, labels, names)]
+
+    async def silent_volumes(self, label: str, name: str) -> list[ListedVolume]:
+        """The volumes with this in their names that the engine created for a mount with this label."""
+        if (await self.dialect()).labels_silent_volumes:
+            return await self.volumes([label], [name])
+        return [volume for volume in await self.volumes([], [name]) if not volume.labels]
+
+    async def _list(self, path: str, params: Mapping[str, str]) -> Any:
+        """Podman refuses a listing if an object is removed meanwhile."""
+        why = ""
+        for _ in range(LISTING_ATTEMPTS):
+            try:
+                return await self._json(path, params=params)
+            except EngineRefusal as refusal:
+                why = refusal.message
+        raise Unavailable(f"the engine at {self._url} returns no listing: {why}")
 
     # ── volumes ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def create_volume(self, name: str, labels: Mapping[str, str]) -> ListedVolume:
         """The volume with this name. If it existed, it keeps its own labels."""
-        return _volume(await self._json("volumes/create", "POST", body={"Name": name, "Labels": dict(labels)}))
+        body = {"Name": name, "Labels": dict(labels), "DriverOpts": dict((await self.dialect()).volume_options)}
+        for _ in range(CREATION_ATTEMPTS):
+            try:
+                return _volume(await self._json("volumes/create", "POST", body=body))
+            except EngineRefusal as refusal:
+                if refusal.status != CONFLICT:  # on Podman: another call creates it at the same time
+                    raise
+                await asyncio.sleep(REMOVAL_LOOK_S)
+        raise Unavailable(f"the engine at {self._url} neither creates nor returns the volume {name}")
 
     async def remove_volume(self, name: str) -> None:
         """There is no volume with this name. CONFLICT if a container refers to it."""
-        with unless(NOT_FOUND):
-            await self._none(f"volumes/{name}", "DELETE")
+        if (await self.dialect()).removes_by_prefix and name not in {one.name for one in await self.volumes([], [name])}:
+            return
+        try:
+            with unless(NOT_FOUND):
+                await self._none(f"volumes/{name}", "DELETE")
+        except json.JSONDecodeError as error:  # several names begin with it, and Podman's answer to that is no valid JSON
+            raise Unavailable(f"the engine at {self._url} did not remove the volume {name}: {error.doc}") from error
 
     # ── containers ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def create_container(self, name: str, config: Mapping[str, object]) -> str:
-        """The id of a new container. CONFLICT if the name is taken, NOT_FOUND if the image is missing."""
+    async def create_container(self, name: str, config: Mapping[str, object], network: EngineNetwork | None = None) -> str:
+        """The id of a new container. CONFLICT if the name is taken, NOT_FOUND if the image is missing.
+
+        Its network is created if it is missing: Podman then refuses the container, and Docker only its start.
+        """
+        try:
+            return await self._create_container(name, config)
+        except EngineRefusal as refusal:
+            if network is None or not _lacks_network(refusal, network):
+                raise
+            await self.ensure_network(network)
+            return await self._create_container(name, config)
+
+    async def _create_container(self, name: str, config: Mapping[str, object]) -> str:
         created = await self._json("containers/create", "POST", params={"name": name}, body=config)
         return str(created["Id"])
 
@@ -93,10 +162,11 @@ class DockerClient:
 
     async def remove_container(self, container: str) -> None:
         """There is no container with this id or name. Its processes are killed first."""
+        params = (await self.dialect()).removal_parameters
         async with asyncio.timeout(self._call_s):
             while True:
                 try:
-                    await self._none(f"containers/{container}", "DELETE", params={"force": "1", "v": "1"})
+                    await self._none(f"containers/{container}", "DELETE", params=params)
                 except EngineRefusal as refusal:
                     if refusal.status == NOT_FOUND:
                         return
@@ -126,7 +196,7 @@ class DockerClient:
         try:
             await self._start_with_input(container, given)
         except EngineRefusal as refusal:
-            if f"network {network.name}" not in refusal.message:  # it is missing, or there are several
+            if not _lacks_network(refusal, network):
                 raise
             await self.ensure_network(network)
             await self._start_with_input(container, given)
@@ -215,16 +285,8 @@ class DockerClient:
 
     async def _networks(self, name: str) -> list[Mapping[str, Any]]:
         """All networks with this name, the oldest first."""
-        found = await self._json("networks", params={"filters": _filters((), [name])})
+        found = await self._json("networks", params={"filters": json.dumps(all_filters((), [name]))})
         return sorted((one for one in found if one["Name"] == name), key=lambda one: (one["Created"], one["Id"]))
-
-    async def info(self) -> Mapping[str, Any]:
-        facts: Mapping[str, Any] = await self._json("info")
-        return facts
-
-    async def version(self) -> Mapping[str, Any]:
-        facts: Mapping[str, Any] = await self._json("version")
-        return facts
 
     async def put_files(self, container: str, path: str, archive: bytes) -> None:
         """Unpack a tar archive in a folder of a container that need not run, as root."""
@@ -232,7 +294,7 @@ class DockerClient:
 
     async def import_image(self, name: str, tag: str, archive: bytes) -> None:
         """An image with the files of this tar archive."""
-        params = {"fromSrc": "-", "repo": name, "tag": tag}
+        params = {"fromSrc": "-", "repo": f"{name}:{tag}"}  # Podman ignores the parameter `tag`
         await self._bytes("images/create", "POST", params=params, data=archive, headers=TAR_HEADERS)
 
     # ── requests ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -267,14 +329,18 @@ class DockerClient:
     async def _translated(self) -> AsyncIterator[aiodocker.Docker]:
         if self._docker is None:
             raise Unavailable("the Docker runtime has not been started")
+        dialect = self._dialect or EngineDialect()
         try:
+            if self._dialect is None:
+                dialect = self._dialect = dialect_of(await self._docker.version())
             yield self._docker
         except aiodocker.DockerError as error:
-            if error.status == NOT_CONNECTED:
+            status = dialect.status(error.status, error.message)
+            if status == NOT_CONNECTED:
                 raise Unavailable(f"the engine at {self._url} cannot be reached: {error.message}") from error
-            if error.status >= 500 and not _is_about_the_call(error.message):
+            if status >= 500 and not dialect.is_about_the_call(error.message):
                 raise Unavailable(f"the engine at {self._url} failed: {error.message}") from error
-            raise EngineRefusal(error.status, error.message) from error
+            raise EngineRefusal(status, dialect.explained(error.message)) from error
         except (aiohttp.ClientError, OSError, asyncio.IncompleteReadError) as error:
             why = str(error) or f"no response within {self._call_s:g} s"
             raise Unavailable(f"the engine at {self._url} cannot be reached: {why}") from error
@@ -290,11 +356,6 @@ async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
                 yield line
     if left.strip():
         yield left
-
-
-def _is_about_the_call(message: str) -> bool:
-    """Docker responds with status 500 to some mistakes of one call, too."""
-    return any(words in message for words in ("no space left on device", "OCI runtime", "exec format error"))
 
 
 @contextlib.contextmanager
@@ -316,16 +377,22 @@ def _payloads(raw: bytes) -> Iterator[bytes]:
         at += 8 + size
 
 
-def _filters(labels: Iterable[str], names: Iterable[str]) -> str:
-    wanted = {"label": list(labels), **({"name": list(names)} if names else {})}
-    return json.dumps(wanted)
+def _lacks_network(refusal: EngineRefusal, network: EngineNetwork) -> bool:
+    """It is missing, or there are several with its name."""
+    words = (
+        f"network {network.name} not found",
+        f"network with name or ID {network.name}",
+        f"network {network.name} is ambiguous",
+    )
+    return any(word in refusal.message for word in words)
 
 
-def _container(facts: Mapping[str, Any]) -> ListedContainer:
+def _container(facts: Mapping[str, Any], dialect: EngineDialect) -> ListedContainer:
     networks = (facts.get("NetworkSettings") or {}).get("Networks") or {}
     address = next((network["IPAddress"] for network in networks.values() if network.get("IPAddress")), "")
     name = next(iter(facts.get("Names") or ()), "").removeprefix("/")
-    return ListedContainer(str(facts["Id"]), name, facts.get("Labels") or {}, str(facts.get("State", "")), address)
+    state = dialect.state(str(facts.get("State", "")))
+    return ListedContainer(str(facts["Id"]), name, facts.get("Labels") or {}, state, address)
 
 
 def _volume(facts: Mapping[str, Any]) -> ListedVolume:

@@ -9,7 +9,7 @@ import io
 import json
 import secrets
 import tarfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from torpor.domain.errors import Code, Failed, Unavailable
@@ -17,8 +17,9 @@ from torpor.domain.records import Marker
 from torpor.ports import Home
 from torpor.runtimes.docker import object_names
 from torpor.runtimes.docker.docker_client import CONFLICT, NOT_FOUND, DockerClient, EngineRefusal, unless
+from torpor.runtimes.docker.engine_network import EngineNetwork
 from torpor.runtimes.docker.home_record import HomeRecord, RecordState
-from torpor.runtimes.docker.listing import ABSENT, EngineListing, ListedHome, listing
+from torpor.runtimes.docker.listing import ABSENT, EngineListing, ListedHome, ListedVolume, listing
 from torpor.runtimes.docker.object_names import BIRTH, IDENTITY, INSTALLATION, NONCE, SILENT, ObjectKind, home_labels, labels
 
 FOLDER = "workspace"
@@ -66,7 +67,7 @@ class EngineHomes:
                 if found.homes or found.containers:
                     name = object_names.identity_name(self._installation)
                     raise Unavailable(f"the engine has homes of {self._installation!r}, but its volume {name} is missing")
-                created = await self._engine.create_volume(
+                created = await self._create_volume(
                     object_names.identity_name(self._installation),
                     labels(self._installation, ObjectKind.IDENTITY, identity=secrets.token_hex(16)),
                 )
@@ -125,7 +126,7 @@ class EngineHomes:
         home = listed.home
         name = object_names.record_name(home, record.number)
         wanted = {**home_labels(self._installation, ObjectKind.RECORD, home), **record.labels()}
-        written = await self._engine.create_volume(name, wanted)
+        written = await self._create_volume(name, wanted)
         if written.labels.get(NONCE) != record.nonce:
             return None
         has_volume = listed.birth != ABSENT
@@ -139,7 +140,8 @@ class EngineHomes:
         is_current = again.record is not None and again.record.nonce == record.nonce
         if not (is_current and (again.birth != ABSENT) == has_volume):
             await self._forget(home, (record.number,))
-            await self.remove_silent(home)
+            if has_volume:
+                await self.remove_silent(home)
             return None
         await self._forget(home, [number for number in again.numbers if number < record.number])
         return found
@@ -147,7 +149,7 @@ class EngineHomes:
     async def _make(self, home: Home, record: HomeRecord) -> None:
         name = object_names.home_name(home)
         wanted = home_labels(self._installation, ObjectKind.HOME, home, birth=record.birth)
-        made = await self._engine.create_volume(name, wanted)
+        made = await self._create_volume(name, wanted)
         if made.labels.get(BIRTH) != record.birth:
             await self._engine.remove_volume(object_names.record_name(home, record.number))
             message = f"the engine has a volume {name} that is not Torpor's; save its files and remove it"
@@ -159,6 +161,14 @@ class EngineHomes:
             await self._engine.remove_container(object_names.holder_name(home, number))
             with unless(CONFLICT):
                 await self._engine.remove_volume(object_names.record_name(home, number))
+
+    async def _create_volume(self, name: str, wanted: Mapping[str, str]) -> ListedVolume:
+        """The volume with this name. If it existed, it keeps its own labels."""
+        try:
+            return await self._engine.create_volume(name, wanted)
+        except EngineRefusal as refusal:
+            code = Code.DISK_FULL if "no space left" in refusal.message else Code.VOLUME_CREATE_FAILED
+            raise Failed(code, f"the engine did not create the volume {name}: {refusal.message}") from refusal
 
     # ── holders ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -203,21 +213,28 @@ class EngineHomes:
             raise Failed(Code.VOLUME_CREATE_FAILED, f"the engine refused a container: {refusal.message}") from refusal
 
     async def remove_silent(self, home: Home) -> None:
-        """Remove volumes that the engine created because a container referred to volumes that had just been removed."""
-        wanted = [f"{SILENT}={self._installation}"]
-        for volume in await self._engine.volumes(wanted, [object_names.home_name(home)]):
+        """Remove volumes that the engine created because a container referred to volumes that had just been removed.
+
+        Only for a caller that has seen the home's volume: on Podman, such a volume cannot be told from one made by hand.
+        """
+        name = object_names.home_name(home)
+        for volume in await self._engine.silent_volumes(f"{SILENT}={self._installation}", name):
+            if volume.name != name and (object_names.parse_record_name(volume.name) or (None,))[0] != home:
+                continue
             with contextlib.suppress(EngineRefusal):  # another controller's container refers to it, and that one removes it
                 await self._engine.remove_volume(volume.name)
 
-    async def create_from_empty_image(self, name: str, config: Mapping[str, object]) -> str:
+    async def create_from_empty_image(
+        self, name: str, config: Mapping[str, object], network: EngineNetwork | None = None
+    ) -> str:
         """A container from an image without files, which is imported if the engine lacks it."""
         try:
-            return await self._engine.create_container(name, config)
+            return await self._engine.create_container(name, config, network)
         except EngineRefusal as refusal:
             if refusal.status != NOT_FOUND:
                 raise
         await self._engine.import_image(EMPTY_IMAGE, EMPTY_TAG, packed([]))
-        return await self._engine.create_container(name, config)
+        return await self._engine.create_container(name, config, network)
 
     # ── files ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -280,10 +297,19 @@ def volume_mount(source: str, target: str, installation: str, *, read_only: bool
     return {"Type": "volume", "Source": source, "Target": target, "ReadOnly": read_only, "VolumeOptions": options}
 
 
+@contextlib.contextmanager
+def unpadded_tar(archive: io.BytesIO) -> Iterator[tarfile.TarFile]:
+    """A tar archive that ends with its end mark: Podman stops reading there, and fails if there is more."""
+    with tarfile.open(fileobj=archive, mode="w") as tar:
+        yield tar
+        end = tar.offset + 2 * tarfile.BLOCKSIZE
+    archive.truncate(end)
+
+
 def packed(files: Iterable[PackedFile]) -> bytes:
     """A tar archive."""
     archive = io.BytesIO()
-    with tarfile.open(fileobj=archive, mode="w") as tar:
+    with unpadded_tar(archive) as tar:
         for file in files:
             entry = tarfile.TarInfo(file.path)
             entry.mode, entry.uid, entry.gid = file.mode, file.user, file.user

@@ -95,7 +95,7 @@ class EngineJobs:
         }
         container = ""
         try:
-            container = await self._homes.create_from_empty_image(name, config)
+            container = await self._homes.create_from_empty_image(name, config, options.job_network)
             await self._client.start_with_input(container, options.job_network, stdin)
         except EngineRefusal as refusal:
             if container:

@@ -15,7 +15,7 @@ from torpor.domain.errors import Code, Failed
 from torpor.kit import layout
 from torpor.kit.manifest import Kit
 from torpor.runtimes.docker.docker_client import DockerClient, EngineRefusal
-from torpor.runtimes.docker.homes import EngineHomes, volume_mount
+from torpor.runtimes.docker.homes import EngineHomes, unpadded_tar, volume_mount
 from torpor.runtimes.docker.object_names import BIRTH, KIND, ObjectKind, labels
 
 MOUNT = str(layout.MOUNT)
@@ -83,7 +83,7 @@ def packed_folder(folder: Path) -> bytes:
         return entry
 
     archive = io.BytesIO()
-    with tarfile.open(fileobj=archive, mode="w") as tar:
+    with unpadded_tar(archive) as tar:
         for path in sorted(folder.iterdir()):
             tar.add(path, path.name, filter=owned_by_root)
     return archive.getvalue()
