@@ -221,7 +221,8 @@ class DockerClient:
         params = {"stdout": "1", "stderr": "1", "follow": "1"}
         given: dict[str, Any] = {"params": params, "timeout": aiohttp.ClientTimeout(sock_connect=self._call_s)}
         try:
-            async with self._translated() as docker, docker._query(f"containers/{container}/logs", **given) as reply:
+            # The last context closes the connection, which aiodocker does not if the output was not read to its end.
+            async with self._translated() as docker, docker._query(f"containers/{container}/logs", **given) as reply, reply:
                 while True:
                     head = await reply.content.readexactly(8)
                     yield head[0], await reply.content.readexactly(int.from_bytes(head[4:], "big"))
@@ -296,7 +297,7 @@ class DockerClient:
         given: dict[str, Any] = {"params": params, "headers": headers}
         given["data"] = io.BytesIO(data) if data is not None else None
         given["timeout"] = aiohttp.ClientTimeout(total=self._call_s + more_s)
-        async with self._translated() as docker, docker._query(path, method, **given) as reply:
+        async with self._translated() as docker, docker._query(path, method, **given) as reply, reply:
             read: bytes = await reply.read()
             return read
 
