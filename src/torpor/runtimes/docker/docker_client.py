@@ -254,7 +254,15 @@ class DockerClient:
 
     async def put_files(self, container: str, path: str, archive: bytes) -> None:
         """Unpack a tar archive in a folder of a container that need not run, as root."""
-        await self._none(f"containers/{container}/archive", "PUT", params={"path": path}, data=archive, headers=TAR_HEADERS)
+        url, params = f"containers/{container}/archive", {"path": path}
+        for _ in range(CREATION_ATTEMPTS):
+            try:
+                return await self._none(url, "PUT", params=params, data=archive, headers=TAR_HEADERS)
+            except EngineRefusal as refusal:
+                if refusal.status != CONFLICT:  # on Podman: another call writes the same file at the same time
+                    raise
+                await asyncio.sleep(REMOVAL_LOOK_S)
+        raise Unavailable(f"the engine at {self._url} does not write files to {path} of {container}")
 
     async def get_file(self, container: str, path: str) -> bytes | None:
         """The content of one file; None if there is none."""

@@ -24,6 +24,7 @@ PODMAN_MEANS = (
     ("is already in use", HTTPStatus.CONFLICT),
     ("already exists", HTTPStatus.CONFLICT),
     ("is being used", HTTPStatus.CONFLICT),
+    (": file exists", HTTPStatus.CONFLICT),
     ("network not found", HTTPStatus.NOT_FOUND),
     ("no such container", HTTPStatus.NOT_FOUND),
     ("no such volume", HTTPStatus.NOT_FOUND),
