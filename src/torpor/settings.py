@@ -51,6 +51,10 @@ _SERVICE_ADDRESS = re.compile(r"(tcp|udp|sctp)://.*")
 Seconds = Annotated[float, Field(gt=0, le=10 * 365 * 86_400)]
 
 
+SOCKETS = {"docker": "unix:///run/docker.sock", "podman": "unix:///run/podman/podman.sock"}
+"""The usual socket of each engine."""
+
+
 class Settings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
@@ -104,27 +108,28 @@ class Settings(BaseModel):
         None,
         description="Where archives are stored: file:///dir, s3://bucket/prefix, gs://, az://. Default: in the data directory.",
     )
-    runtime: Literal["auto", "process", "docker", "fake"] = Field(
+    runtime: Literal["auto", "process", "docker", "podman", "fake"] = Field(
         "auto",
         description="What runs workspaces. `process`: programs on this machine, confined as far as the machine allows. "
-        "`docker`: containers of a Docker engine on this machine. `auto`: the same as `process`. `fake` runs nothing and is "
-        "for tests.",
+        "`docker`, `podman`: containers of an engine on this machine. `auto`: the same as `process`. `fake` runs nothing and "
+        "is for tests.",
     )
-    engine_url: str = Field(
-        "unix:///run/docker.sock",
-        description="The socket of the engine for the runtime `docker`. Only controllers use it.",
+    engine_url: str | None = Field(
+        None,
+        description="The socket of the engine, for the runtimes `docker` and `podman`. Only controllers use it. Default: "
+        "unix:///run/docker.sock, unix:///run/podman/podman.sock.",
     )
     workspace_image: str = Field(
         "debian:bookworm-slim",
         min_length=1,
-        description="The image of workspaces whose template names none, for the runtime `docker`.",
+        description="The image of workspaces whose template names none, for the runtimes `docker` and `podman`.",
     )
     workspace_user: int = Field(
         1000,
         ge=1,
         lt=2**31,
-        description="The number of the user and group of homes and of all processes of workspaces, for the runtime `docker`. "
-        "Change it only while there is no home.",
+        description="The number of the user and group of homes and of all processes of workspaces, for the runtimes `docker` "
+        "and `podman`. Change it only while there is no home.",
     )
     templates_dir: Path | None = Field(
         None,
@@ -308,8 +313,8 @@ class Settings(BaseModel):
 
     @field_validator("engine_url", mode="after")
     @classmethod
-    def _is_on_this_machine(cls, value: str) -> str:
-        if not value.startswith("unix:///"):
+    def _is_on_this_machine(cls, value: str | None) -> str | None:
+        if value is not None and not value.startswith("unix:///"):
             raise ValueError("must be a socket on this machine, such as unix:///run/docker.sock (no remote engine)")
         return value
 
@@ -410,6 +415,15 @@ class Settings(BaseModel):
     @property
     def image_policy(self) -> ImagePolicy:
         return ImagePolicy(self.runtime not in RUNS_PROCESSES, parse_allowlist(self.image_allowlist))
+
+    @property
+    def uses_engine(self) -> bool:
+        """Whether workspaces are containers of an engine."""
+        return self.runtime in SOCKETS
+
+    @property
+    def engine_socket(self) -> str:
+        return self.engine_url or SOCKETS[self.runtime]
 
     @property
     def secret_key_path(self) -> Path:

@@ -786,7 +786,7 @@ class ProgramContract:
     async def test_unread_output_blocks_the_writer(self, world: ProgramWorld) -> None:
         home = await running(world)
         shell = await world.runtime.shell(home.workspace_id, columns=80, rows=24)
-        much = 8 << 20
+        much = 24 << 20  # more than the two ends of a TCP connection buffer
         await shell.write(b"stty -opost; head -c %d /dev/zero | tr '\\0' x; touch written; exit 5\n" % much)
         seen = (await until_shown(shell, b"x" * 100)).count(b"x")
         await asyncio.sleep(0.5)
@@ -857,7 +857,7 @@ class ProgramContract:
 
     async def test_a_command_waits_for_its_reader_and_no_output_is_lost(self, world: ProgramWorld) -> None:
         home = await running(world)
-        much = 8 << 20
+        much = 24 << 20  # more than the two ends of a TCP connection buffer
         script = f"head -c {much} /dev/zero; touch written; echo end >&2; exit 5"
         command = await world.runtime.start_command(home.workspace_id, ["sh", "-c", script])
         await until_written(command, b"\0")

@@ -41,7 +41,7 @@ async def docker_engine(settings: Settings, databases: RoleDatabases, stack: con
         return EngineParts(None, access, archives)
     installation = uuid.UUID((await EventStore(databases.service).newest()).installation)
     options = DockerOptions(
-        engine=settings.engine_url,
+        engine=settings.engine_socket,
         installation=f"torpor-{installation.hex[:12]}",
         image=settings.workspace_image,
         grace_s=settings.workspace_stop_grace,
@@ -65,8 +65,8 @@ def require_shared_key(settings: Settings) -> None:
     what = f"the file {path} does not exist" if path is not None else "TORPOR_SECRET_KEY_FILE is not set"
     raise Refused(
         "bad_setting",
-        f"with the runtime `docker`, all processes of `serve` need the same key file, and {what}. Create one, and give it to "
-        "all of them: (umask 077; head -c 32 /dev/urandom | base64 > FILE)",
+        f"with the runtime `{settings.runtime}`, all processes of `serve` need the same key file, and {what}. Create one, and "
+        "give it to all of them: (umask 077; head -c 32 /dev/urandom | base64 > FILE)",
     )
 
 

@@ -55,7 +55,7 @@ async def choose_engine(
     match settings.runtime:
         case "fake":
             return await _fake(settings, parts, stack)
-        case "docker":
+        case "docker" | "podman":
             return await docker_engine(settings, databases, stack)
         case _:
             return _process(settings, parts, stack, on_change)

@@ -75,7 +75,7 @@ def run_serve(settings: Settings, parts: frozenset[ProcessRole]) -> int:
         missing = [f"TORPOR_{name.upper()}" for name in EXTERNAL if getattr(settings, name) is None]
         if missing:
             raise Refused("bad_setting", f"serve needs existing services: set {', '.join(missing)}")
-        if settings.runtime == "docker":
+        if settings.uses_engine:
             require_shared_key(settings)
         await _start(settings, parts, stack, is_first_user_made=False)
         return f"torpor is ready at {settings.base_url} ({', '.join(sorted(parts))})"

@@ -28,6 +28,7 @@ def test_the_engine_is_told_by_its_components() -> None:
     [
         (500, f"container create: creating container storage: {NAMED}: that name is already in use", 500, 409),
         (500, "adding volume to state: name x is in use: volume already exists", 500, 409),
+        (500, 'copier: put: error opening file "/.torpor/birth" for writing: open /.torpor/birth: file exists', 500, 409),
         (500, "container create: unable to find network with name or ID torpor: network not found", 500, 404),
         (500, "writing the database: disk I/O error", 500, 500),
         (404, "no volume with name x found: no such volume", 404, 404),

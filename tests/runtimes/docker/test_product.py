@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.docker_engine import DockerEngine
+from tests.support.container_engine import ContainerEngine
 from tests.support.product import Product
 from tests.support.waiting import wait_until
 
@@ -20,9 +20,9 @@ READ = "stat -c '%n %a %s %Y %u' notes notes/* && cat notes/noise"
 
 
 @pytest.fixture
-def product(engine: DockerEngine, image: str, tmp_path: Path) -> Iterator[Product]:
+def product(request: pytest.FixtureRequest, engine: ContainerEngine, image: str, tmp_path: Path) -> Iterator[Product]:
     environment = {
-        "TORPOR_RUNTIME": "docker",
+        "TORPOR_RUNTIME": request.node.callspec.params["engine"],
         "TORPOR_ENGINE_URL": engine.url,
         "TORPOR_WORKSPACE_IMAGE": image,
         "TORPOR_WORKSPACE_STOP_GRACE": "2",
@@ -33,6 +33,7 @@ def product(engine: DockerEngine, image: str, tmp_path: Path) -> Iterator[Produc
     engine.remove_installations("torpor-")
 
 
+@pytest.mark.both_engines
 def test_create_exec_archive_and_wake(product: Product) -> None:
     product.ok("create", "one", "--wait")
     product.ok("exec", "one", "--", "sh", "-c", WRITE)

@@ -27,6 +27,7 @@ from torpor.runtimes.docker.listing import ListedContainer
 from torpor.runtimes.docker.object_names import KEY, NONCE, TEMPLATE, ObjectKind, container_name, home_labels, home_name
 from torpor.runtimes.docker.options import DockerOptions
 from torpor.runtimes.docker.program_orders import HOME, HOMES, INSIDE, SOCKETS, orders
+from torpor.runtimes.nameservers import usable_nameservers
 from torpor.runtimes.row_access import agent_address
 
 AGENT_PORT = 7008
@@ -92,10 +93,11 @@ class EngineContainers:
         nonce = secrets.token_hex(16)
         key = container_key(self._installation_key, nonce)
         template = container.program.template
+        config = self._config(container, nonce, epoch, image, await self._nameservers())
         try:
             created = await self._client.create_container(
                 container_name(container.home.workspace_id),
-                self._config(container, nonce, epoch, image),
+                config,
                 self._options.workspace_network,
             )
         except EngineRefusal as refusal:
@@ -116,7 +118,15 @@ class EngineContainers:
             raise
         return running
 
-    def _config(self, container: Container, nonce: str, epoch: int, image: EngineImage) -> dict[str, object]:
+    async def _nameservers(self) -> tuple[str, ...]:
+        """Empty: the engine's own resolver."""
+        if self._options.nameservers or not (await self._client.dialect()).resolves_at_gateway:
+            return self._options.nameservers
+        return usable_nameservers()
+
+    def _config(
+        self, container: Container, nonce: str, epoch: int, image: EngineImage, nameservers: tuple[str, ...]
+    ) -> dict[str, object]:
         home, program, limits, options = container.home, container.program, container.limits, self._options
         more = {"nonce": nonce, "key": self._key_id, "epoch": str(epoch), "template": program.template}
         return {
@@ -138,7 +148,7 @@ class EngineContainers:
                 # All processes have the same user. Podman cannot give the folder to it.
                 "Tmpfs": {SOCKETS: "mode=1777,size=65536"},
                 "NetworkMode": options.workspace_network.name,
-                "Dns": list(options.nameservers),
+                "Dns": list(nameservers),
                 "RestartPolicy": {"Name": "no"},
                 "CapDrop": ["ALL"],
                 "SecurityOpt": ["no-new-privileges"],

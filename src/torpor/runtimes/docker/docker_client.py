@@ -220,9 +220,11 @@ class DockerClient:
         params = {"stdout": "1", "stderr": "1", "follow": "1"}
         given: dict[str, Any] = {"params": params, "timeout": aiohttp.ClientTimeout(sock_connect=self._call_s)}
         try:
-            # A container that was removed has no more output.
+            # A container that was removed has no more output. The last context closes the connection, which aiodocker does not
+            # if the output was not read to its end.
+            logs = f"containers/{container}/logs"
             with unless(NOT_FOUND, CONFLICT):
-                async with self._translated() as docker, docker._query(f"containers/{container}/logs", **given) as reply:
+                async with self._translated() as docker, docker._query(logs, **given) as reply, reply:
                     while True:
                         head = await reply.content.readexactly(8)
                         yield head[0], await reply.content.readexactly(int.from_bytes(head[4:], "big"))
@@ -246,7 +248,7 @@ class DockerClient:
         given["headers"] = {"X-Registry-Auth": auth} if auth is not None else None
         given["timeout"] = aiohttp.ClientTimeout(sock_connect=self._call_s)
         try:
-            async with self._translated() as docker, docker._query("images/create", "POST", **given) as reply:
+            async with self._translated() as docker, docker._query("images/create", "POST", **given) as reply, reply:
                 async for line in _lines(reply.content):
                     yield json.loads(line)
         except Unavailable as error:  # an engine answers with status 500 if the registry fails
@@ -290,7 +292,15 @@ class DockerClient:
 
     async def put_files(self, container: str, path: str, archive: bytes) -> None:
         """Unpack a tar archive in a folder of a container that need not run, as root."""
-        await self._none(f"containers/{container}/archive", "PUT", params={"path": path}, data=archive, headers=TAR_HEADERS)
+        url, params = f"containers/{container}/archive", {"path": path}
+        for _ in range(CREATION_ATTEMPTS):
+            try:
+                return await self._none(url, "PUT", params=params, data=archive, headers=TAR_HEADERS)
+            except EngineRefusal as refusal:
+                if refusal.status != CONFLICT:  # on Podman: another call writes the same file at the same time
+                    raise
+                await asyncio.sleep(REMOVAL_LOOK_S)
+        raise Unavailable(f"the engine at {self._url} does not write files to {path} of {container}")
 
     async def import_image(self, name: str, tag: str, archive: bytes) -> None:
         """An image with the files of this tar archive."""
@@ -321,7 +331,7 @@ class DockerClient:
         given: dict[str, Any] = {"params": params, "headers": headers}
         given["data"] = io.BytesIO(data) if data is not None else None
         given["timeout"] = aiohttp.ClientTimeout(total=self._call_s + more_s)
-        async with self._translated() as docker, docker._query(path, method, **given) as reply:
+        async with self._translated() as docker, docker._query(path, method, **given) as reply, reply:
             read: bytes = await reply.read()
             return read
 

@@ -24,6 +24,7 @@ PODMAN_MEANS = (
     ("is already in use", HTTPStatus.CONFLICT),
     ("already exists", HTTPStatus.CONFLICT),
     ("is being used", HTTPStatus.CONFLICT),
+    (": file exists", HTTPStatus.CONFLICT),
     ("network not found", HTTPStatus.NOT_FOUND),
     ("no such container", HTTPStatus.NOT_FOUND),
     ("no such volume", HTTPStatus.NOT_FOUND),
@@ -54,6 +55,9 @@ class EngineDialect:
     removes_by_prefix = False
     """Whether the removal of a volume that is missing removes another one, whose name begins with its name."""
 
+    resolves_at_gateway = False
+    """Whether containers ask the engine's resolver at the address of their gateway, which firewall rules close."""
+
     def state(self, state: str) -> str:
         """The state of a container, as Docker would call it."""
         return state
@@ -83,6 +87,7 @@ class PodmanDialect(EngineDialect):
     # Otherwise the first container that mounts a volume makes its user the owner of the volume's folder.
     volume_options: Mapping[str, str] = {"o": "uid=0,gid=0"}
     removes_by_prefix = True
+    resolves_at_gateway = True
 
     def state(self, state: str) -> str:
         return PODMAN_STATES.get(state, state)

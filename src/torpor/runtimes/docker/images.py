@@ -5,8 +5,6 @@ An image that is there is not pulled again, also if its tag names another one at
 
 import asyncio
 import contextlib
-import io
-import tarfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +16,7 @@ from torpor.kit.manifest import Kit
 from torpor.loops import stop
 from torpor.ports import Progress
 from torpor.runtimes.docker.docker_client import DockerClient, EngineRefusal
+from torpor.runtimes.docker.homes import PackedFile, packed
 from torpor.runtimes.docker.pull_progress import PullProgress
 from torpor.runtimes.docker.registry_credentials import registry_auth
 
@@ -153,7 +152,7 @@ class EngineImages:
         if image.id not in self._lacks_tmp:
             self._lacks_tmp[image.id] = not await self._client.has_path(container, TMP)
         if self._lacks_tmp[image.id]:
-            await self._client.put_files(container, "/", _folder(TMP, 0o1777))
+            await self._client.put_files(container, "/", packed([PackedFile(TMP.lstrip("/"), None, 0o1777, 0)]))
 
 
 def _error_of(line: Mapping[str, Any]) -> str:
@@ -166,12 +165,3 @@ def _pull_failed(image: str, answer: str) -> Failed:
     is_final = any(words in answer.lower() for words in FINAL_ANSWERS)
     code = Code.IMAGE_PULL_FAILED if is_final else Code.IMAGE_PULL_INTERRUPTED
     return Failed(code, f"cannot pull the image {image!r}: {answer}", image=image)
-
-
-def _folder(path: str, mode: int) -> bytes:
-    archive = io.BytesIO()
-    with tarfile.open(fileobj=archive, mode="w") as tar:
-        entry = tarfile.TarInfo(path.lstrip("/"))
-        entry.type, entry.mode = tarfile.DIRTYPE, mode
-        tar.addfile(entry)
-    return archive.getvalue()
