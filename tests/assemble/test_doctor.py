@@ -11,7 +11,6 @@ from tests.support.own_getent import own_getent
 from tests.support.product import without_confinement
 from tests.support.requirements import must_have
 from torpor.assemble.doctor import (
-    Finding,
     archives_finding,
     confinement_findings,
     disk_finding,
@@ -20,6 +19,7 @@ from torpor.assemble.doctor import (
     secret_key_findings,
     template_findings,
 )
+from torpor.assemble.finding import Finding
 from torpor.runtimes.process.paths import runtime_paths
 from torpor.runtimes.process.volumes import Volumes
 from torpor.secret_key import SecretKey

@@ -16,6 +16,8 @@ import asyncpg
 from torpor.archives.archives import HomeArchives
 from torpor.assemble import archive_directory
 from torpor.assemble.archive_directory import ArchiveDirectory
+from torpor.assemble.engine_findings import engine_confinement, engine_findings
+from torpor.assemble.finding import Finding
 from torpor.assemble.templates import CHECK
 from torpor.bus.redis import Bus
 from torpor.domain.disk import Disk, shortage, size
@@ -44,22 +46,13 @@ OLDEST_POSTGRESQL = 15
 ANSWERS_WITHIN_S = 2.0
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    what: str
-    ok: bool
-    detail: str
-    advice: str = ""
-    blocks: bool = False
-    """Torpor cannot run like this."""
-
-
 async def examine(settings: Settings) -> list[Finding]:
     """What this machine has, what it lacks, and what to do about it. It changes no files."""
     findings = [_python_finding(), _data_finding(settings), disk_finding(settings)]
     findings += [await _database_finding(settings), await _bus_finding(settings), await archives_finding(settings)]
     findings += [*template_findings(settings), *secret_key_findings(settings)]
-    findings += await confinement_findings(settings)
+    findings += await engine_findings(settings)
+    findings += await engine_confinement(settings) if settings.uses_engine else await confinement_findings(settings)
     if not any(one.what == f"confinement: {NETWORK}" and not one.ok for one in findings):
         findings += await index_findings(settings, os.environ)
     findings += await asyncio.to_thread(running_findings, settings)

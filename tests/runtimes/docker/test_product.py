@@ -1,5 +1,6 @@
 """Test the whole product on an engine: `torpor up`, as a user starts it."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -65,3 +66,14 @@ def test_a_request_wakes_it(product: Product) -> None:
     product.ok("stop", "one", "--wait")
     wait_until(lambda: product.get("one")[0] == 200, within_s=60)
     assert product.show("one")["phase"] == "RUNNING"
+
+
+@pytest.mark.both_engines
+def test_the_doctor_names_the_engine_and_what_it_confines(product: Product, request: pytest.FixtureRequest) -> None:
+    found = {one["what"]: one for one in json.loads(product.ok("doctor", "--json"))["items"]}
+    engine = request.node.callspec.params["engine"]
+    assert found["engine"]["ok"]
+    assert found["engine"]["detail"].startswith(engine)
+    assert ("engine locks" in found) == (engine == "podman")
+    for what in ("files and processes", "user", "network", "memory and processes", "CPU"):
+        assert found[f"confinement: {what}"]["ok"], found
