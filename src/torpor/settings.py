@@ -414,7 +414,8 @@ class Settings(BaseModel):
 
     @property
     def image_policy(self) -> ImagePolicy:
-        return ImagePolicy(self.runtime not in RUNS_PROCESSES, parse_allowlist(self.image_allowlist))
+        allowlist = parse_allowlist(self.image_allowlist)
+        return ImagePolicy(self.runtime not in RUNS_PROCESSES, not self.uses_engine, allowlist)
 
     @property
     def uses_engine(self) -> bool:

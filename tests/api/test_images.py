@@ -14,7 +14,7 @@ BODY = {"name": "demo", "desired_state": "STANDBY"}
 
 @pytest.fixture
 async def here(database_url: str, redis_url: str) -> AsyncIterator[LiveApi]:
-    images = ImagePolicy(True, ("docker.io/library/*",))
+    images = ImagePolicy(True, True, ("docker.io/library/*",))
     async with live_api(database_url, redis_url, publishes=False, images=images) as made:
         yield made
 

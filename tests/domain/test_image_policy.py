@@ -40,7 +40,7 @@ def test_without_an_allowlist_every_image_is_allowed() -> None:
     ],
 )
 def test_the_normalized_reference_is_compared_with_the_patterns(image: str, is_allowed: bool) -> None:
-    policy = ImagePolicy(True, parse_allowlist(" docker.io/library/*,r.example:5000/team/* , exact.example/a:1,"))
+    policy = ImagePolicy(True, True, parse_allowlist(" docker.io/library/*,r.example:5000/team/* , exact.example/a:1,"))
     if is_allowed:
         policy.admit(image)
         return

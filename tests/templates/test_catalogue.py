@@ -8,7 +8,7 @@ from tests.support.builders import workspace
 
 import torpor
 from torpor.domain.errors import Refused
-from torpor.domain.image_policy import ANY_IMAGE, NO_IMAGES, ImagePolicy
+from torpor.domain.image_policy import ANY_IMAGE, NO_IMAGES, ONLY_IMAGES, ImagePolicy
 from torpor.inside.notebook import ENVIRONMENT
 from torpor.ports import NODE_PACKAGE, PLACEHOLDERS, Program
 from torpor.templates.catalogue import Catalogue, load_catalogue, shipped
@@ -21,6 +21,15 @@ def test_the_product_has_five_templates_of_which_one_needs_an_engine() -> None:
     found = ["terminal", "code-server", "command", "image", "jupyterlab"]
     assert list(shipped().templates) == list(ON_ENGINE.available) == found
     assert list(shipped().available) == [name for name in found if name != "image"]
+
+
+def test_an_engine_installs_no_packages() -> None:
+    on_docker = load_catalogue(None, ONLY_IMAGES)
+    assert list(on_docker.available) == ["terminal", "command", "image"]
+    for image in (None, "python:3.12"):
+        with pytest.raises(Refused, match="installs packages") as refused:
+            on_docker.program(on_docker.template("jupyterlab"), None, image)
+        assert refused.value.code == "packages_not_supported"
 
 
 def test_templates_are_read_once_and_cannot_be_changed() -> None:
@@ -151,7 +160,7 @@ def test_a_workspace_with_an_image_and_without_a_template_has_the_template_image
         (shipped(), "image", None, "images_not_supported"),
         (ON_ENGINE, "image", None, "image_required"),
         (ON_ENGINE, "terminal", "Python", "bad_image"),
-        (replace(ON_ENGINE, images=ImagePolicy(True, ("r.example/*",))), "image", "python", "image_not_allowed"),
+        (replace(ON_ENGINE, images=ImagePolicy(True, True, ("r.example/*",))), "image", "python", "image_not_allowed"),
     ],
 )
 def test_an_image_that_cannot_be_run_is_refused_at_creation_and_at_each_start(
@@ -166,7 +175,7 @@ def test_an_image_that_cannot_be_run_is_refused_at_creation_and_at_each_start(
 
 
 def test_the_image_of_a_template_must_be_allowed_too() -> None:
-    on = replace(ON_ENGINE, images=ImagePolicy(True, ("r.example/*",)))
+    on = replace(ON_ENGINE, images=ImagePolicy(True, True, ("r.example/*",)))
     with pytest.raises(Refused, match="image_allowlist"):
         on.program(replace(on.template("terminal"), image="python"), None)
 

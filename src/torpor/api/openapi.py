@@ -33,7 +33,7 @@ REFUSES: Mapping[CallPath, tuple[str, ...]] = {
     ("POST", f"{V1}/workspaces"): (
         "name_taken", "name_reserved", "bad_name", "bad_ttl", "unknown_template", "command_not_taken", "command_required",
         "command_invalid", "bad_before_sleep", "bad_environment", "bad_size", "bad_image", "image_not_allowed",
-        "image_required", "images_not_supported", "limit_reached", "disk_low", "key_reused",
+        "image_required", "images_not_supported", "packages_not_supported", "limit_reached", "disk_low", "key_reused",
     ),
     ("PATCH", ONE): (
         "is_deleted", "name_taken", "name_reserved", "bad_name", "bad_ttl", "bad_before_sleep", "bad_environment",

@@ -53,6 +53,7 @@ STATUS_OF: Mapping[str, int] = {
     "image_not_allowed": 422,
     "image_required": 422,
     "images_not_supported": 422,
+    "packages_not_supported": 422,
     "bad_lease": 422,
     "bad_recovery": 422,
     "bad_cursor": 422,

@@ -11,6 +11,8 @@ from torpor.domain.image_reference import ImageReference, parse_image
 class ImagePolicy:
     runs_images: bool
     """False: the runtime runs programs of this machine."""
+    installs_packages: bool
+    """False: a template needs an image that contains its packages."""
     allowlist: tuple[str, ...] = ()
     """Patterns of normalized references; empty: every image is allowed."""
 
@@ -37,9 +39,19 @@ class ImagePolicy:
                 f"{instead}. An administrator chooses a runtime that runs images with the setting `runtime`.",
             )
 
+    def require_packages(self, template: str) -> None:
+        """Refused unless the runtime installs the packages of a template."""
+        if not self.installs_packages:
+            raise Refused(
+                "packages_not_supported",
+                f"The template {template!r} installs packages, which the runtime of this installation cannot do: choose "
+                "another one. An administrator adds a template with the same name that names an image with these packages.",
+            )
 
-NO_IMAGES = ImagePolicy(runs_images=False)
-ANY_IMAGE = ImagePolicy(runs_images=True)
+
+NO_IMAGES = ImagePolicy(runs_images=False, installs_packages=True)
+ANY_IMAGE = ImagePolicy(runs_images=True, installs_packages=True)
+ONLY_IMAGES = ImagePolicy(runs_images=True, installs_packages=False)
 
 
 def parse_allowlist(text: str) -> tuple[str, ...]:

@@ -42,7 +42,11 @@ class Catalogue:
     @property
     def available(self) -> Mapping[str, Template]:
         """Those that the runtime of this installation can run."""
-        return {name: one for name, one in self.templates.items() if self.images.runs_images or not one.needs_engine}
+        return {name: one for name, one in self.templates.items() if self._can_run(one)}
+
+    def _can_run(self, template: Template) -> bool:
+        images = self.images
+        return (images.runs_images or not template.needs_engine) and (images.installs_packages or not template.needs_packages)
 
     def default_name(self, image: str | None) -> str:
         """The template of a workspace that is created without one."""
@@ -105,6 +109,8 @@ class Catalogue:
 
     def _image(self, chosen: Template, image: str | None) -> str | None:
         """The normalized reference, if this installation runs it; else Refused."""
+        if chosen.needs_packages:
+            self.images.require_packages(chosen.name)
         if image is not None:
             return str(self.images.admit(image))
         if chosen.needs_engine:

@@ -51,6 +51,11 @@ class Template:
         return self.takes_image or (not self.command and bool(self.image_command))
 
     @property
+    def needs_packages(self) -> bool:
+        """It does not say how it runs in an image that contains them."""
+        return bool(self.packages or self.npm) and not self.image_command
+
+    @property
     def needs_command(self) -> bool:
         return self.takes_command and not self.command and not self.image_command
 

@@ -21,7 +21,6 @@ from tests.support.waiting import until
 
 pytestmark = pytest.mark.anyio
 
-WORKSPACES = 10
 START_S = 240.0
 FAILOVER_S = 5.0
 EVERY_S = 0.05
@@ -104,8 +103,9 @@ def containers(engine: DockerEngine) -> set[str]:
     return set(engine.docker("ps", "--filter", "label=torpor.kind=workspace", "--quiet", "--no-trunc").split())
 
 
+@pytest.mark.parametrize("count", [10, pytest.param(40, marks=pytest.mark.deep)])
 async def test_each_process_is_killed_in_turn(
-    engine: DockerEngine, image: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    engine: DockerEngine, image: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
     bridge = ip_network(engine.docker("network", "inspect", "bridge", "--format", "{{(index .IPAM.Config 0).Subnet}}"))
     with engine.network(), s3_server(str(bridge[1])) as store:
@@ -115,23 +115,23 @@ async def test_each_process_is_killed_in_turn(
             here = made.here
             await asyncio.gather(*(made.serve("api") for _ in range(2)))
             await asyncio.gather(*(made.serve(role) for role in ("proxy", "proxy", "controller", "controller")))
-            names = [f"w{number:02}" for number in range(WORKSPACES)]
+            names = [f"w{number:02}" for number in range(count)]
             await many(here.create, names, at_once=4)
             took_s = await here.until_served(within_s=START_S)
-            print(f"\n  {WORKSPACES} workspaces run after {took_s:.1f} s")
+            print(f"\n  {count} workspaces run after {took_s:.1f} s")
             await until(lambda: any_proxy_serves(here, names[0]), within_s=30)
 
             began = containers(engine)
-            assert len(began) == WORKSPACES
+            assert len(began) == count
             revisions = await revisions_of(here)
-            visitor = Visitor(here, names[: WORKSPACES // 2])
+            visitor = Visitor(here, names[: count // 2])
             visiting = asyncio.create_task(visitor.run())
             try:
                 for node in list(here.nodes):
                     await kill_and_replace(made, node)
                 assert containers(engine) == began, "no failover touches a container"
                 assert await revisions_of(here) == revisions
-                await archive_and_wake(here, names[WORKSPACES // 2 :])
+                await archive_and_wake(here, names[count // 2 :])
             finally:
                 visiting.cancel()
                 await asyncio.gather(visiting, return_exceptions=True)
