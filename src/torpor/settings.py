@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, f
 from torpor.domain.errors import Refused
 from torpor.domain.idle import Ttls
 from torpor.domain.image_policy import ImagePolicy, parse_allowlist
+from torpor.domain.image_reference import image_fault
 from torpor.domain.limits import RunningLimits
 from torpor.domain.networks import BLOCKED, parse_networks
 from torpor.domain.retention import GcPolicy, Retention
@@ -281,9 +282,10 @@ class Settings(BaseModel):
     )
     isolation: Literal["auto", "none"] = Field(
         "auto",
-        description="What confines the network of workspaces on the runtime `docker`. `auto`: firewall rules on the engine's "
-        "machine, which Torpor writes; if it cannot, it does not start. `none`: no rules. Workspaces then reach services of "
-        "the engine's machine, ports that it publishes for other containers, and private networks. Other runtimes ignore it.",
+        description="What confines the network of workspaces on the runtimes `docker` and `podman`. `auto`: firewall rules on "
+        "the engine's machine, which Torpor writes; if it cannot, it does not start. `none`: no rules. Workspaces then reach "
+        "services of the engine's machine, ports that it publishes for other containers, and private networks; without "
+        "`unconfined`, the installation has one user. Other runtimes ignore it.",
     )
 
     disk_reserve: int = Field(
@@ -316,6 +318,13 @@ class Settings(BaseModel):
     def _is_on_this_machine(cls, value: str | None) -> str | None:
         if value is not None and not value.startswith("unix:///"):
             raise ValueError("must be a socket on this machine, such as unix:///run/docker.sock (no remote engine)")
+        return value
+
+    @field_validator("workspace_image", mode="after")
+    @classmethod
+    def _is_an_image(cls, value: str) -> str:
+        if fault := image_fault(value):
+            raise ValueError(fault)
         return value
 
     @field_validator("domain", mode="after")

@@ -26,6 +26,11 @@ def test_a_remote_engine_is_refused(tmp_path: Path) -> None:
         load({"TORPOR_DATA": str(tmp_path), "TORPOR_ENGINE_URL": "tcp://10.0.0.1:2375"})
 
 
+def test_an_image_that_is_no_reference_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(Refused, match="TORPOR_WORKSPACE_IMAGE"):
+        load({"TORPOR_DATA": str(tmp_path), "TORPOR_WORKSPACE_IMAGE": "https://example.com/Image"})
+
+
 def test_only_the_credentials_of_the_store_are_for_jobs() -> None:
     given = {"AWS_SECRET_ACCESS_KEY": "a", "GOOGLE_BUCKET": "b", "PATH": "/bin", "TORPOR_DATABASE_URL": "c"}
     assert store_environment(given) == {"AWS_SECRET_ACCESS_KEY": "a", "GOOGLE_BUCKET": "b"}
@@ -41,11 +46,12 @@ def test_jobs_see_the_folder_of_the_archives_and_can_write_there(tmp_path: Path)
     assert {path.stat().st_uid for path in (archives, *archives.rglob("*"))} == {user}
 
 
-@pytest.mark.skipif(os.getuid() == 0, reason="root can write everywhere")
 def test_a_folder_that_jobs_cannot_write_to_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "archives").mkdir()
-    with pytest.raises(Refused, match=f"TORPOR_WORKSPACE_USER={os.getuid()}"):
-        _job_paths(load({"TORPOR_DATA": str(tmp_path), "TORPOR_WORKSPACE_USER": str(os.getuid() + 1)}))
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    given = {"TORPOR_ARCHIVE_URL": elsewhere.as_uri(), "TORPOR_WORKSPACE_USER": str(os.getuid() + 1)}
+    with pytest.raises(Refused, match=f"chown -R {os.getuid() + 1}:{os.getuid() + 1} {elsewhere}"):
+        _job_paths(load({"TORPOR_DATA": str(tmp_path), **given}))
 
 
 def test_jobs_use_an_object_store_without_a_folder(tmp_path: Path) -> None:

@@ -22,4 +22,4 @@ def test_a_kit_is_built_and_runs(tmp_path: Path) -> None:
     argv = [*python_argv_anywhere(Path(kit["path"]), kit["loader"]), "-m", "torpor.archives.job", "/absent"]
     ended = subprocess.run(argv, input=b"{}", env={}, capture_output=True, timeout=60, check=False)
     assert ended.returncode == 1
-    assert json.loads(ended.stdout) == {"error": {"code": "INTERNAL", "message": "KeyError: 'url'", "context": {}}}
+    assert json.loads(ended.stdout) == {"error": {"code": "INTERNAL", "message": "KeyError: 'environment'", "context": {}}}

@@ -40,6 +40,7 @@ CONTROLLER_WRITES = {
     "conditions": "NULL",
     "container_present": "false",
     "volume_present": "false",
+    "location": "null",
     "operation": "'NONE'",
     "stage": "'REST'",
     "due_at": "NULL",

@@ -54,6 +54,7 @@ async def docker_engine(settings: Settings, databases: RoleDatabases, stack: con
     )
     kit = await asyncio.to_thread(_kit, settings)
     runtime = DockerRuntime(options, kit=kit, installation_key=key, kept_logs=StoredLogs(databases.controller))
+    stack.push_async_callback(runtime.close)
     return EngineParts(runtime, access, archives)
 
 
@@ -88,15 +89,17 @@ def _job_paths(settings: Settings) -> tuple[str, ...]:
     folder = StoreAddress.parse(settings.archives_at).directory
     if folder is None:
         return ()
-    own = folder == settings.data / archive_directory.NAME
-    if os.getuid() == 0 and own and folder.is_dir() and folder.stat().st_uid != settings.workspace_user:
-        _give_to(folder, settings.workspace_user)
-    if folder.is_dir() and os.getuid() != 0 and os.getuid() != settings.workspace_user:
-        raise Refused(
-            "bad_setting",
-            f"jobs in containers run as user {settings.workspace_user} and cannot write to {folder}. Set "
-            f"TORPOR_WORKSPACE_USER={os.getuid()}, or TORPOR_ARCHIVE_URL to an object store",
-        )
+    user = settings.workspace_user
+    if folder.is_dir() and folder.stat().st_uid != user:
+        if os.getuid() == 0 and folder == settings.data / archive_directory.NAME:
+            _give_to(folder, user)
+        else:
+            raise Refused(
+                "bad_setting",
+                f"jobs in containers run as user {user}, who does not own {folder}. Set TORPOR_WORKSPACE_USER="
+                f"{folder.stat().st_uid or 'USER'}, give the folder to that user (chown -R {user}:{user} {folder}), or set "
+                "TORPOR_ARCHIVE_URL to an object store",
+            )
     return (str(folder),)
 
 

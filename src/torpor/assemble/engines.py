@@ -121,7 +121,8 @@ async def start(
     if not isinstance(runtime, ProcessRuntime | DockerRuntime):
         return
     await runtime.start()
-    stack.push_async_callback(runtime.close)
+    if isinstance(runtime, ProcessRuntime):
+        stack.push_async_callback(runtime.close)
     for ability in await runtime.abilities():
         if not ability.confined:
             fix = f" To fix: {ability.remedy}" if ability.remedy else ""

@@ -206,6 +206,9 @@ class EngineContainers:
         """End its processes, and return its last output. The container still exists."""
         if listed.is_live:
             await self._client.stop_container(listed.id, self._options.grace_s + STRAGGLERS_S)
+        return await self.last_log(listed)
+
+    async def last_log(self, listed: ListedContainer) -> bytes:
         return (await self._client.logs(listed.id, KEPT_LOG_LINES))[-KEPT_LOG_BYTES:]
 
     async def remove(self, container: str) -> None:
@@ -213,6 +216,9 @@ class EngineContainers:
         await self._client.remove_container(container)
 
     # ── observation ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def knows_end(self, listed: ListedContainer) -> bool:
+        return listed.id in self._ends
 
     async def end_of(self, listed: ListedContainer) -> ProgramExit:
         """How an ended container ended. The engine is asked once for each."""

@@ -163,18 +163,22 @@ class DockerClient:
     async def remove_container(self, container: str) -> None:
         """There is no container with this id or name. Its processes are killed first."""
         params = (await self.dialect()).removal_parameters
-        async with asyncio.timeout(self._call_s):
-            while True:
-                try:
-                    await self._none(f"containers/{container}", "DELETE", params=params)
-                except EngineRefusal as refusal:
-                    if refusal.status == NOT_FOUND:
-                        return
-                    if refusal.status != CONFLICT:  # another call is removing it
-                        raise
-                    await asyncio.sleep(REMOVAL_LOOK_S)
-                else:
-                    return
+        try:
+            async with asyncio.timeout(self._call_s):
+                await self._remove_container(container, params)
+        except TimeoutError as error:
+            raise Unavailable(f"the engine at {self._url} did not remove a container within {self._call_s:g} s") from error
+
+    async def _remove_container(self, container: str, params: Mapping[str, str]) -> None:
+        while True:
+            try:
+                return await self._none(f"containers/{container}", "DELETE", params=params)
+            except EngineRefusal as refusal:
+                if refusal.status == NOT_FOUND:
+                    return None
+                if refusal.status != CONFLICT:  # another call is removing it
+                    raise
+                await asyncio.sleep(REMOVAL_LOOK_S)
 
     async def inspect_container(self, container: str) -> Mapping[str, Any] | None:
         try:

@@ -58,6 +58,8 @@ class NetworkIsolation:
         """
         if not self._options.isolation:
             return
+        # Podman puts its own rules first when it starts the first container of a network.
+        await self.firewall.ensure()
         facts = await self._client.ensure_network(self._network)
         if facts.get("Id") == self._proven:
             return

@@ -5,6 +5,7 @@ import contextlib
 import math
 import secrets
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from functools import partial
 from weakref import WeakValueDictionary
 
 import structlog
@@ -12,7 +13,7 @@ import structlog
 from torpor.domain.busy import Work
 from torpor.domain.disk import Disk
 from torpor.domain.errors import Code, Failed, Refused, Unavailable
-from torpor.domain.records import Marker, Observation, ObservedContainer, ObservedVolume, Survey
+from torpor.domain.records import Marker, Observation, ObservedContainer, ObservedVolume, ProgramExit, Survey
 from torpor.domain.usage import Usage
 from torpor.kit.manifest import Kit
 from torpor.loops import stop
@@ -34,7 +35,7 @@ from torpor.runtimes.ability import Ability
 from torpor.runtimes.docker import isolation, record_changes
 from torpor.runtimes.docker.confinement import abilities
 from torpor.runtimes.docker.containers import EngineContainers, RunningContainer
-from torpor.runtimes.docker.docker_client import DockerClient
+from torpor.runtimes.docker.docker_client import DockerClient, EngineRefusal
 from torpor.runtimes.docker.firewall import FirewallMissing
 from torpor.runtimes.docker.home_record import HomeRecord, RecordState
 from torpor.runtimes.docker.homes import EngineHomes
@@ -74,7 +75,9 @@ class DockerRuntime:
         self._epochs: dict[str, int] = {}
         # A lock exists only while a call holds it or waits for it.
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        self._holding: set[asyncio.Task[None]] = set()
+        self._holding: dict[Home, asyncio.Task[None]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        """All work in the background."""
 
     async def start(self) -> None:
         """Refused if workspaces cannot be confined on this machine."""
@@ -94,7 +97,7 @@ class DockerRuntime:
         return await abilities(self._engine, self._options, self._isolation)
 
     async def close(self) -> None:
-        await stop(*self._holding)
+        await stop(*self._tasks)
         await self._images.close()
         await self._engine.close()
 
@@ -127,10 +130,18 @@ class DockerRuntime:
         record = found.of(listed.home).record
         revision = (record.revision if record is not None else None) or 0
         running = self._containers.running(listed)
-        ended = await self._containers.end_of(listed) if listed.has_ended else None
+        ended = await self._end_of(listed) if listed.has_ended else None
         ready = running is not None and await self._containers.is_ready(running)
         location = running.location if running is not None else None
         return ObservedContainer(listed.home.generation, revision, ready, ended, location=location)
+
+    async def _end_of(self, listed: ListedContainer) -> ProgramExit:
+        """Its log is kept when the end is first seen: it may stay for long, and the API does not ask the engine."""
+        is_new = not self._containers.knows_end(listed)
+        ended = await self._containers.end_of(listed)
+        if is_new and (said := await self._containers.last_log(listed)):
+            await self._kept_logs.keep(listed.workspace_id, said)
+        return ended
 
     def _remember(self, found: EngineListing, only: frozenset[str] | None) -> None:
         """Note which containers run, for verbs that do not ask the engine."""
@@ -147,11 +158,15 @@ class DockerRuntime:
 
     def _hold_again(self, found: EngineListing) -> None:
         """Create lost holders again, a few at a time: without them a prune removes the homes."""
-        lost = [one for one in found.homes.values() if one.lacks_holder]
-        for listed in lost[: MOST_HELD_AT_ONCE - len(self._holding)]:
-            self._in_background(self._hold_one(listed.home))
+        lost = [home for home, one in found.homes.items() if one.lacks_holder and home not in self._holding]
+        for home in lost[: max(0, MOST_HELD_AT_ONCE - len(self._holding))]:
+            self._holding[home] = self._in_background(self._hold_one(home))
+            self._holding[home].add_done_callback(partial(self._is_held, home))
         if not found.is_identity_held and not self._holding:
             self._in_background(self._hold_identity(found))
+
+    def _is_held(self, home: Home, _done: object) -> None:
+        del self._holding[home]
 
     def _check_rules(self) -> None:
         """From time to time, because workspaces run for days, and a reload of the machine's firewall removes the rules."""
@@ -166,10 +181,11 @@ class DockerRuntime:
         except FirewallMissing as missing:  # the next check tries again
             log.exception("firewall_rules_missing", how=missing.how, remedy=missing.remedy)
 
-    def _in_background(self, work: Coroutine[None, None, None]) -> None:
+    def _in_background(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
         task = asyncio.ensure_future(work)
-        self._holding.add(task)
-        task.add_done_callback(self._holding.discard)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
 
     async def _hold_identity(self, found: EngineListing) -> None:
         with contextlib.suppress(Unavailable, Failed):  # the next observation tries again
@@ -261,7 +277,7 @@ class DockerRuntime:
                     return None
                 begun = await finish_despite_cancel(self._jobs.begin_measuring(listed))
             return int(str((await self._finish_job(home, begun, lambda _done, _total: None))["bytes"]))
-        except Failed as failure:
+        except (Failed, EngineRefusal) as failure:
             raise Unavailable(f"the home of workspace {home.workspace_id} cannot be measured: {failure.message}") from failure
 
     # ── containers ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -330,7 +346,7 @@ class DockerRuntime:
         """Stop and remove it, and keep the end of its log."""
         self._running.pop(current.workspace_id, None)
         said = await self._containers.stop(current)
-        if current.state != "created":
+        if said:
             await self._kept_logs.keep(current.workspace_id, said)
         await self._containers.remove(current.id)
 
@@ -388,11 +404,14 @@ class DockerRuntime:
     async def _exclusive(self, workspace_id: str, fence: Fence) -> AsyncIterator[EngineListing]:
         """Run one verb at a time for each workspace, and refuse a controller with an old epoch, now and from now on."""
         async with self._lock_of(workspace_id):
-            found = await self._homes.list(frozenset({workspace_id}))
-            self._admit(found, workspace_id, fence)
-            for home in [one.home for one in found.homes_of(workspace_id) if one.epoch < fence.epoch]:
-                found = await self._note_epoch(home, fence)
-            yield found
+            try:
+                found = await self._homes.list(frozenset({workspace_id}))
+                self._admit(found, workspace_id, fence)
+                for home in [one.home for one in found.homes_of(workspace_id) if one.epoch < fence.epoch]:
+                    found = await self._note_epoch(home, fence)
+                yield found
+            except EngineRefusal as refusal:
+                raise Failed(Code.INTERNAL, f"the engine refused a call: {refusal.message}") from refusal
 
     def _admit(self, found: EngineListing, workspace_id: str, fence: Fence) -> None:
         found.admit(workspace_id, fence, self._epochs.get(workspace_id, 0))
