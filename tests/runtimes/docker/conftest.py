@@ -16,6 +16,7 @@ from tests.support.docker_engine import docker_engine
 from tests.support.engine_image import image_archive
 from tests.support.kept_logs import LogsInMemory
 from tests.support.podman_engine import podman_engine
+from tests.support.product import Product
 from torpor.domain.networks import BLOCKED
 from torpor.kit.kit_folder import ensure_kit
 from torpor.kit.manifest import Kit
@@ -112,3 +113,18 @@ async def runtime(make_runtime: MakeRuntime) -> DockerRuntime:
     runtime = make_runtime()
     await runtime.start()
     return runtime
+
+
+@pytest.fixture
+def product(request: pytest.FixtureRequest, engine: ContainerEngine, image: str, tmp_path: Path) -> Iterator[Product]:
+    """`torpor up` on this engine, as a user starts it."""
+    environment = {
+        "TORPOR_RUNTIME": request.node.callspec.params["engine"],
+        "TORPOR_ENGINE_URL": engine.url,
+        "TORPOR_WORKSPACE_IMAGE": image,
+        "TORPOR_WORKSPACE_STOP_GRACE": "2",
+    }
+    made = Product(tmp_path / "data", environment=environment)
+    with engine.network(), made.running():
+        yield made
+    engine.remove_installations("torpor-")

@@ -1,12 +1,9 @@
 """Test the whole product on an engine: `torpor up`, as a user starts it."""
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from tests.support.container_engine import ContainerEngine
 from tests.support.product import Product
 from tests.support.waiting import wait_until
 
@@ -18,20 +15,6 @@ print("hello", flush=True)
 time.sleep(600)
 """
 READ = "stat -c '%n %a %s %Y %u' notes notes/* && cat notes/noise"
-
-
-@pytest.fixture
-def product(request: pytest.FixtureRequest, engine: ContainerEngine, image: str, tmp_path: Path) -> Iterator[Product]:
-    environment = {
-        "TORPOR_RUNTIME": request.node.callspec.params["engine"],
-        "TORPOR_ENGINE_URL": engine.url,
-        "TORPOR_WORKSPACE_IMAGE": image,
-        "TORPOR_WORKSPACE_STOP_GRACE": "2",
-    }
-    made = Product(tmp_path / "data", environment=environment)
-    with engine.network(), made.running():
-        yield made
-    engine.remove_installations("torpor-")
 
 
 @pytest.mark.both_engines

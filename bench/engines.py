@@ -1,0 +1,214 @@
+"""Measure workspaces on a Docker engine: the start compared with `docker run`, and what idle ones cost.
+
+One engine, one image, the same program, in turn:
+
+    bare    `docker run` of the image, until the program's port answers
+    wake    a request to a stopped workspace, until the first byte of the program's answer
+    idle    many running workspaces: CPU of Torpor, memory of each agent
+
+It starts a private engine, as the tests do (root, package docker.io).
+
+    python bench/engines.py [--wakes 20] [--idle 50] [--idle-s 60] [--json]
+"""
+
+import argparse
+import http.client
+import json
+import socket
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from tests.support.docker_engine import DockerEngine, docker_engine
+from tests.support.engine_image import image_archive
+from tests.support.product import Product
+
+IMAGE = "torpor-bench:1"
+PORT = 8000
+OVERHEAD_BAR_MS = 150.0
+AGENT_BAR_MB = 20.0
+READY_WITHIN_S = 120.0
+# The same program in both; it answers every connection at once.
+PROGRAM = """
+import os, socket
+listening = socket.create_server((os.environ.get("HOST", "127.0.0.1"), int(os.environ["PORT"])))
+while True:
+    connection, _ = listening.accept()
+    connection.recv(65536)
+    connection.sendall(b"HTTP/1.1 200 OK\\r\\ncontent-length: 2\\r\\n\\r\\nok")
+    connection.close()
+"""
+PYTHON = "/opt/torpor/bin/python3"
+
+
+@dataclass(frozen=True)
+class Result:
+    wakes: int
+    bare_ms_p50: float
+    bare_ms_p95: float
+    wake_ms_p50: float
+    wake_ms_p95: float
+    overhead_ms_p50: float
+    overhead_ms_p95: float
+    """The p95 of the wakes, without the median of the bare starts."""
+    at_once: int
+    at_once_s: float
+    """From the first request until all of them run."""
+    idle_cpu_percent: float
+    """Of one core, of all processes of Torpor itself."""
+    agent_mb_p50: float
+    """Proportional set size of the process with the agent."""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--wakes", type=int, default=20)
+    parser.add_argument("--idle", type=int, default=50)
+    parser.add_argument("--idle-s", type=float, default=60.0)
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder, docker_engine() as engine:
+        engine.docker("import", "-", IMAGE, stdin=image_archive())
+        with running(engine, Path(folder)) as product:
+            result = measure(engine, product, given.wakes, given.idle, given.idle_s)
+        engine.remove_installations("torpor-")
+    print(json.dumps(asdict(result)) if given.json else report(result))
+    return 0 if result.overhead_ms_p95 < OVERHEAD_BAR_MS else 1
+
+
+@contextmanager
+def running(engine: DockerEngine, folder: Path) -> Iterator[Product]:
+    environment = {
+        "TORPOR_RUNTIME": "docker",
+        "TORPOR_ENGINE_URL": engine.url,
+        "TORPOR_WORKSPACE_IMAGE": IMAGE,
+        "TORPOR_MAX_RUNNING_PER_USER": "1000",
+        "TORPOR_MAX_RUNNING_GLOBAL": "1000",
+        "TORPOR_STANDBY_TTL": "86400",
+        "TORPOR_WORKSPACE_STOP_GRACE": "1",
+    }
+    product = Product(folder / "data", environment=environment)
+    with engine.network(), product.running():
+        yield product
+
+
+def measure(engine: DockerEngine, product: Product, wakes: int, idle: int, idle_s: float) -> Result:
+    product.ok("create", "bench", "--template", "command", "--wait", "--", PYTHON, "-S", "-c", PROGRAM)
+    kit = engine.docker("volume", "ls", "--quiet", "--filter", "label=torpor.kind=kit").split()[0]
+    token = product.token
+    bare, woken = [], []
+    for number in range(wakes):
+        product.ok("stop", "bench", "--wait")
+        bare.append(bare_start_ms(engine, kit))
+        woken.append(wake_ms(product, token))
+        print(f"{number + 1} of {wakes}: docker run {bare[-1]:.0f} ms, wake {woken[-1]:.0f} ms", file=sys.stderr)
+    names = [f"idle-{number}" for number in range(idle)]
+    began = time.monotonic()
+    for name in names:
+        product.ok("create", name)
+    for name in names:
+        product.until(name, lambda shown: bool(shown["phase"] == "RUNNING"), within_s=READY_WITHIN_S)
+    at_once_s = time.monotonic() - began
+    assert product.process is not None
+    before = cpu_s(product.process.pid)
+    time.sleep(idle_s)
+    cpu_percent = (cpu_s(product.process.pid) - before) * 100 / idle_s
+    typical = statistics.median(bare)
+    return Result(
+        wakes,
+        round(typical, 1),
+        round(p95(bare), 1),
+        round(statistics.median(woken), 1),
+        round(p95(woken), 1),
+        round(statistics.median(woken) - typical, 1),
+        round(p95(woken) - typical, 1),
+        idle,
+        round(at_once_s, 1),
+        round(cpu_percent, 1),
+        round(statistics.median(agent_megabytes(engine)), 1),
+    )
+
+
+def bare_start_ms(engine: DockerEngine, kit: str) -> float:
+    began = time.monotonic()
+    words = ("--env", f"PORT={PORT}", "--env", "HOST=0.0.0.0", "--mount", f"source={kit},target=/opt/torpor,readonly")
+    container = engine.docker("run", "--detach", *words, IMAGE, PYTHON, "-S", "-c", PROGRAM)
+    address = engine.docker("inspect", container, "--format", "{{.NetworkSettings.IPAddress}}")
+    while True:
+        try:
+            with socket.create_connection((address, PORT), timeout=1) as connection:
+                connection.sendall(b"GET / HTTP/1.1\r\n\r\n")
+                connection.recv(1)
+                break
+        except OSError:
+            time.sleep(0.001)
+    took = (time.monotonic() - began) * 1000
+    engine.docker("rm", "--force", container)
+    return took
+
+
+def wake_ms(product: Product, token: str) -> float:
+    began = time.monotonic()
+    connection = http.client.HTTPConnection("127.0.0.1", product.port, timeout=READY_WITHIN_S)
+    headers = {"Host": f"bench.localhost:{product.port}", "Authorization": f"Bearer {token}"}
+    connection.request("GET", "/", headers=headers)
+    response = connection.getresponse()
+    response.read(1)
+    took = (time.monotonic() - began) * 1000
+    assert response.status == 200, response.status
+    connection.close()
+    return took
+
+
+def cpu_s(pid: int) -> float:
+    """Of a process and all its descendants, PostgreSQL and Valkey included."""
+    total, left = 0.0, [pid]
+    while left:
+        one = left.pop()
+        try:
+            fields = Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()
+            children = [path.read_text().split() for path in Path(f"/proc/{one}/task").glob("*/children")]
+        except FileNotFoundError:
+            continue
+        total += (int(fields[11]) + int(fields[12])) / 100
+        left += [int(child) for found in children for child in found]
+    return total
+
+
+def agent_megabytes(engine: DockerEngine) -> list[float]:
+    found = []
+    for container in engine.docker("ps", "--quiet", "--filter", "label=torpor.kind=workspace").split():
+        pid = engine.docker("inspect", container, "--format", "{{.State.Pid}}")
+        rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+        kilobytes = next(int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss:"))
+        found.append(kilobytes / 1024)
+    return found
+
+
+def p95(values: list[float]) -> float:
+    return sorted(values)[min(len(values) - 1, int(len(values) * 0.95))]
+
+
+def report(result: Result) -> str:
+    return "\n".join(
+        [
+            f"{datetime.now():%Y-%m-%d}, {result.wakes} starts each, in turn",
+            f"docker run: median {result.bare_ms_p50} ms, p95 {result.bare_ms_p95} ms",
+            f"wake by a request: median {result.wake_ms_p50} ms, p95 {result.wake_ms_p95} ms",
+            f"overhead: median {result.overhead_ms_p50} ms, p95 {result.overhead_ms_p95} ms (bar {OVERHEAD_BAR_MS:g})",
+            f"{result.at_once} created at once: all run after {result.at_once_s} s",
+            f"idle: {result.idle_cpu_percent} % of a core, {result.agent_mb_p50} MB for each agent (bar {AGENT_BAR_MB:g})",
+        ]
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
