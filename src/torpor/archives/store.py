@@ -167,7 +167,7 @@ class ArchiveStore:
                 "bad_archive_url", f"the endpoint {endpoint!r} of the archive store has no host; expected http(s)://HOST"
             )
         if endpoint.startswith("http://"):
-            connection.setdefault("allow_http", "true")  # whoever names such an endpoint wants it
+            connection.setdefault("allow_http", "true")  # the endpoint itself says so
         # We count three tries; the client's own retries must end before a caller's timeout.
         retry: Any = {"max_retries": 2, "retry_timeout": timedelta(seconds=30)}
         visit: Any = from_url  # it has one type for each kind of store; ours depends on the URL

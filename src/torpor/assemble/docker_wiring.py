@@ -6,6 +6,7 @@ import os
 import sys
 import uuid
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from torpor.archives.archives import HomeArchives
@@ -40,9 +41,19 @@ async def docker_engine(settings: Settings, databases: RoleDatabases, stack: con
     if databases.controller is None:
         return EngineParts(None, access, archives)
     installation = uuid.UUID((await EventStore(databases.service).newest()).installation)
-    options = DockerOptions(
+    options = replace(
+        docker_options(settings, f"torpor-{installation.hex[:12]}"), job_paths=await asyncio.to_thread(_job_paths, settings)
+    )
+    kit = await asyncio.to_thread(_kit, settings)
+    runtime = DockerRuntime(options, kit=kit, installation_key=key, kept_logs=StoredLogs(databases.controller))
+    stack.push_async_callback(runtime.close)
+    return EngineParts(runtime, access, archives)
+
+
+def docker_options(settings: Settings, installation: str) -> DockerOptions:
+    return DockerOptions(
         engine=settings.engine_socket,
-        installation=f"torpor-{installation.hex[:12]}",
+        installation=installation,
         image=settings.workspace_image,
         grace_s=settings.workspace_stop_grace,
         user=settings.workspace_user,
@@ -50,12 +61,7 @@ async def docker_engine(settings: Settings, databases: RoleDatabases, stack: con
         blocked_networks=settings.blocked_networks,
         allowed_networks=settings.allowed_networks,
         registry_credentials=settings.registry_credentials,
-        job_paths=await asyncio.to_thread(_job_paths, settings),
     )
-    kit = await asyncio.to_thread(_kit, settings)
-    runtime = DockerRuntime(options, kit=kit, installation_key=key, kept_logs=StoredLogs(databases.controller))
-    stack.push_async_callback(runtime.close)
-    return EngineParts(runtime, access, archives)
 
 
 def require_shared_key(settings: Settings) -> None:

@@ -1,12 +1,14 @@
 """Examine the container engines of this machine, and what the chosen one confines (for `torpor doctor`)."""
 
+from dataclasses import replace
+
+from torpor.assemble.docker_wiring import docker_options
 from torpor.assemble.finding import Finding
 from torpor.domain.errors import TorporError
 from torpor.runtimes.docker.confinement import abilities
 from torpor.runtimes.docker.docker_client import DockerClient
 from torpor.runtimes.docker.engine_facts import EngineFacts, engine_facts
 from torpor.runtimes.docker.isolation import NetworkIsolation
-from torpor.runtimes.docker.options import DockerOptions
 from torpor.settings import SOCKETS, Settings
 
 ANSWERS_WITHIN_S = 5.0
@@ -56,17 +58,8 @@ def _described(facts: EngineFacts) -> str:
 
 async def engine_confinement(settings: Settings) -> list[Finding]:
     """What separates workspaces on the chosen engine; empty if it does not answer."""
-    options = DockerOptions(
-        engine=settings.engine_socket,
-        installation="torpor",  # the rules of any installation can be tested
-        image=settings.workspace_image,
-        grace_s=settings.workspace_stop_grace,
-        user=settings.workspace_user,
-        isolation=settings.is_network_isolated,
-        blocked_networks=settings.blocked_networks,
-        allowed_networks=settings.allowed_networks,
-        call_s=ANSWERS_WITHIN_S,
-    )
+    # The rules of any installation can be tested.
+    options = replace(docker_options(settings, "torpor"), call_s=ANSWERS_WITHIN_S)
     client = DockerClient(options.engine, options.call_s)
     client.connect()
     try:

@@ -343,6 +343,18 @@ async def test_a_connection_that_was_opened_while_the_rules_were_lost_is_cut(
         writer.close()
 
 
+@pytest.mark.both_engines
+async def test_rules_that_the_engine_writes_with_its_first_container_open_nothing(
+    around: Surroundings, isolated: DockerRuntime
+) -> None:
+    """After a boot, Podman writes its own rules before all others when it starts a container."""
+    for line in around.run("iptables", "-S", "FORWARD").splitlines():
+        if "NETAVARK" in line:
+            around.run("iptables", *line.replace("-A ", "-D ", 1).split())
+    home = await started(isolated)
+    assert await reached(isolated, home, ("tcp", PRIVATE[0], OUTSIDE_PORT)) == set()
+
+
 async def test_an_observation_restores_lost_rules(around: Surroundings, isolated: DockerRuntime) -> None:
     before = rules_of(around, isolated)
     bridged = "net.bridge.bridge-nf-call-iptables"

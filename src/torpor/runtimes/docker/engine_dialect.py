@@ -55,6 +55,8 @@ class EngineDialect:
     removes_by_prefix = False
     """Whether the removal of a volume that is missing removes another one, whose name begins with its name."""
 
+    makes_bridge_late = False
+    """Whether a network gets its bridge with its first container."""
     resolves_at_gateway = False
     """Whether containers ask the engine's resolver at the address of their gateway, which firewall rules close."""
 
@@ -87,6 +89,7 @@ class PodmanDialect(EngineDialect):
     # Otherwise the first container that mounts a volume makes its user the owner of the volume's folder.
     volume_options: Mapping[str, str] = {"o": "uid=0,gid=0"}
     removes_by_prefix = True
+    makes_bridge_late = True
     resolves_at_gateway = True
 
     def state(self, state: str) -> str:

@@ -109,7 +109,7 @@ class EngineFirewall:
             *nameserver_rules(passes, nameservers),
             # The end of the chain returns to the rules of Docker and of the operator.
             *network_rules(passes, blocked=self._blocked, allowed=self._allowed),
-            # Jobs reach the archive store wherever it is.
+            # Jobs reach an archive store in any network.
             f"-A {jobs} -o {self._jobs} {REPLIES}",
             f"-A {jobs} -o {self._jobs} -j DROP",
             f"-A {jobs} -o {FAMILY}+ -j DROP",

@@ -52,14 +52,14 @@ class NetworkIsolation:
         await self.firewall.ensure_bridged()
 
     async def prove(self) -> None:
-        """Before a program starts: the bridge that the rules name is that of the container.
+        """After a container has started and before its program does: the rules are first, and its bridge is theirs."""
+        if self._options.isolation:
+            # Podman puts its own rules first when it starts the first container of a network.
+            await self.firewall.ensure()
+            await self._find_bridge()
 
-        An engine on another machine, in a virtual machine or in a network namespace has its bridges there.
-        """
-        if not self._options.isolation:
-            return
-        # Podman puts its own rules first when it starts the first container of a network.
-        await self.firewall.ensure()
+    async def _find_bridge(self) -> None:
+        """An engine on another machine, in a virtual machine or in a network namespace has its bridges there."""
         facts = await self._client.ensure_network(self._network)
         if facts.get("Id") == self._proven:
             return
@@ -82,9 +82,8 @@ class NetworkIsolation:
         """Before any container. Podman creates a bridge with its first container, so nothing can be proven there."""
         if not self._options.isolation:
             return
-        components = (await self._client.version()).get("Components") or ()
-        if not any("Podman" in str(one.get("Name")) for one in components):
-            await self.prove()
+        if not (await self._client.dialect()).makes_bridge_late:
+            await self._find_bridge()
 
     async def ability(self) -> Ability:
         """Whether workspaces are confined, and how. Changes nothing."""
