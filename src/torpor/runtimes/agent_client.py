@@ -12,6 +12,8 @@ from torpor.ports import Address, ExecResult, RunningCommand, Shell, Stream, Ter
 from torpor.runtimes.framed_command import FramedCommand, FramedShell
 
 CONNECT_S = 10.0
+EXECUTE_OUTPUT_BYTES = 1 << 20
+"""The limit of each stream of `execute`, which keeps the output in memory. A command that writes more is ended."""
 
 
 async def open_agent(address: Address) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
@@ -55,7 +57,9 @@ async def log(control: Address, tail: int, within_s: float) -> bytes:
     return lines
 
 
-async def execute(control: Address, command: Sequence[str], stdin: bytes, *, most_bytes: int) -> ExecResult:
+async def execute(
+    control: Address, command: Sequence[str], stdin: bytes, *, most_bytes: int = EXECUTE_OUTPUT_BYTES
+) -> ExecResult:
     """Run a command and collect its output. Closing the connection ends it, also if the call is cancelled."""
     running = await start_command(control, command)
     feeding = asyncio.ensure_future(_feed(running, stdin))

@@ -16,7 +16,6 @@ log = structlog.get_logger()
 
 ADDRESSES_KNOWN = 20_000
 LOG_S = 10.0
-EXECUTE_OUTPUT_BYTES = 1 << 20
 
 
 def agent_address(installation_key: bytes, location: ContainerLocation, channel_name: str) -> Address:
@@ -37,7 +36,7 @@ class RowAccess:
         return self._address(workspace, "program" if port is None else str(port))
 
     async def execute(self, workspace: Workspace, command: Sequence[str], stdin: bytes) -> ExecResult:
-        return await agent_client.execute(self._control(workspace), command, stdin, most_bytes=EXECUTE_OUTPUT_BYTES)
+        return await agent_client.execute(self._control(workspace), command, stdin)
 
     async def start_command(
         self, workspace: Workspace, command: Sequence[str], *, terminal: TerminalSize | None = None

@@ -46,8 +46,6 @@ class DockerOptions:
     """How long an observation waits for the agent of one container."""
     log_bytes: int = 1 * MIB
     """The engine rotates a container's log at this size; one older file is kept."""
-    execute_output_bytes: int = 1 * MIB
-    """The limit of each stream of `execute`, which keeps the output in memory. A command that writes more is ended."""
 
     @property
     def workspace_network(self) -> EngineNetwork:

@@ -355,8 +355,7 @@ class DockerRuntime:
         return running.address("program" if port is None else str(port)) if running is not None else None
 
     async def execute(self, workspace_id: str, command: Sequence[str], stdin: bytes) -> ExecResult:
-        most = self._options.execute_output_bytes
-        return await agent_client.execute(self._control(workspace_id), command, stdin, most_bytes=most)
+        return await agent_client.execute(self._control(workspace_id), command, stdin)
 
     async def start_command(
         self, workspace_id: str, command: Sequence[str], *, terminal: TerminalSize | None = None
