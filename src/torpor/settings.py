@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, f
 
 from torpor.domain.errors import Refused
 from torpor.domain.idle import Ttls
-from torpor.domain.image_policy import ImagePolicy, parse_allowlist
+from torpor.domain.image_policy import ImagePolicy, parse_allowlist, policy_of_runtime
 from torpor.domain.image_reference import image_fault
 from torpor.domain.limits import RunningLimits
 from torpor.domain.networks import BLOCKED, parse_networks
@@ -41,8 +41,6 @@ OTHER_VARIABLES: Mapping[str, str] = {
     "TORPOR_REQUIRE_CONFINEMENT": "`1`: tests that need confinement fail on a machine without it.",
     "TORPOR_SLOW_TESTS": "`1`: also run tests that install programs.",
 }
-# The runtimes that run programs of this machine. All others run images.
-RUNS_PROCESSES = ("auto", "process")
 # Variables of the sort and of tests.
 OTHER_PREFIXES = ("TORPOR_SORT_", "TORPOR_TEST_")
 # Kubernetes and Docker set these for a service whose name begins with "torpor".
@@ -114,6 +112,12 @@ class Settings(BaseModel):
         description="What runs workspaces. `process`: programs on this machine, confined as far as the machine allows. "
         "`docker`, `podman`: containers of an engine on this machine. `auto`: the same as `process`. `fake` runs nothing and "
         "is for tests.",
+    )
+    accept_runtime: str | None = Field(
+        None,
+        description="The identity of a runtime, as an error message at the start of Torpor names it. Torpor starts with this "
+        "runtime although the homes of its database are at another one. Homes that are not archived are then lost. To move "
+        "them instead, use `torpor switch-runtime`.",
     )
     engine_url: str | None = Field(
         None,
@@ -423,8 +427,7 @@ class Settings(BaseModel):
 
     @property
     def image_policy(self) -> ImagePolicy:
-        allowlist = parse_allowlist(self.image_allowlist)
-        return ImagePolicy(self.runtime not in RUNS_PROCESSES, not self.uses_engine, allowlist)
+        return policy_of_runtime(self.runtime, parse_allowlist(self.image_allowlist))
 
     @property
     def uses_engine(self) -> bool:

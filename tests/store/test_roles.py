@@ -28,6 +28,7 @@ SERVICE_WRITES = {
     "sleeps_at": "now()",
     "before_sleep": "NULL",
     "environment": "'{}'",
+    "resume_state": "NULL",
 }
 CONTROLLER_WRITES = {
     "version": "version + 1",

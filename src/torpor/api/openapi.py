@@ -34,10 +34,11 @@ REFUSES: Mapping[CallPath, tuple[str, ...]] = {
         "name_taken", "name_reserved", "bad_name", "bad_ttl", "unknown_template", "command_not_taken", "command_required",
         "command_invalid", "bad_before_sleep", "bad_environment", "bad_size", "bad_image", "image_not_allowed",
         "image_required", "images_not_supported", "packages_not_supported", "limit_reached", "disk_low", "key_reused",
+        "switching_runtime",
     ),
     ("PATCH", ONE): (
         "is_deleted", "name_taken", "name_reserved", "bad_name", "bad_ttl", "bad_before_sleep", "bad_environment",
-        "limit_reached", "disk_low",
+        "limit_reached", "disk_low", "switching_runtime",
     ),
     ("POST", f"{ONE}/undelete"): ("not_deleted", "purged", "archive_collected", "name_taken", "name_reserved"),
     ("POST", f"{ONE}/recover"): (
@@ -53,6 +54,9 @@ REFUSES: Mapping[CallPath, tuple[str, ...]] = {
     ("GET", f"{V1}/events"): ("bad_event_id", "too_many_streams"),
     ("GET", f"{V1}/audit"): ("bad_cursor",),
     ("POST", f"{V1}/latches/{{provider}}/release"): ("not_found",),
+    ("GET", f"{V1}/runtime/switch"): ("bad_runtime", "switching_runtime"),
+    ("POST", f"{V1}/runtime/switch"): ("bad_runtime", "switching_runtime"),
+    ("DELETE", f"{V1}/runtime/switch"): ("not_switching",),
 }  # fmt: skip
 
 # These ask a provider, which may fail.

@@ -39,6 +39,8 @@ STATUS_OF: Mapping[str, int] = {
     "last_administrator": 409,
     "too_many_tokens": 409,
     "unconfined": 409,
+    "not_switching": 409,
+    "bad_runtime": 422,
     "bad_name": 422,
     "bad_username": 422,
     "bad_password": 422,
@@ -73,6 +75,7 @@ STATUS_OF: Mapping[str, int] = {
     "too_many_sign_ins": 429,
     "too_many_streams": 429,
     "bad_secret_key": 503,
+    "switching_runtime": 503,
     "disk_low": 507,
 }
 

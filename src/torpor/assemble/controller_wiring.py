@@ -102,6 +102,7 @@ async def coordinator(
             world=await runtime.world(),
             is_exclusive=engines.is_exclusive(runtime),
             confinement=confinement,
+            accepted_world=settings.accept_runtime,
         ),
         HeartbeatOptions(settings.coordinator_heartbeat, settings.coordinator_expiry),
         LeaderLockOptions(url, settings.coordinator_lock_id, settings.coordinator_retry_interval),

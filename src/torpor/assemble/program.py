@@ -21,6 +21,7 @@ from torpor.assemble.logs import configure_log
 from torpor.assemble.process import background, open_database, run, running_front, serve_app, short_folder
 from torpor.assemble.proxy_wiring import ProxyServices, ProxyWiring
 from torpor.assemble.roles import EVERY_PART, ProcessRole
+from torpor.assemble.runtime_switch import complete_switch
 from torpor.assemble.templates import read_templates
 from torpor.bus.activity import RedisActivity
 from torpor.bus.feed import RedisFeed
@@ -158,6 +159,7 @@ async def _start(
     await engines.start(runtime, confinement, settings.disk_reserve_bytes, stack)
     code = await ensure_credentials(settings, accounts) if is_first_user_made else None
     if coordinator is not None and runtime is not None:
+        await complete_switch(wishes.switch, runtime, archives)
         await stack.enter_async_context(background(coordinator.run(), "coordinator"))
         await stack.enter_async_context(background(hints.listen(coordinator.hint), "hints"))
         watch = controller_wiring.busy_watch(settings, runtime, activity, using, catalogue)

@@ -269,6 +269,18 @@ class ApiClient:
     def release(self, provider: str) -> None:
         self._call("POST", f"/latches/{quote(provider, safe='')}/release")
 
+    def runtime(self) -> Record:
+        return self._record("GET", "/runtime")
+
+    def switch_preview(self, target: str) -> Record:
+        return self._record("GET", f"/runtime/switch?target={quote(target, safe='')}", timeout_s=LONG_ANSWER_TIMEOUT_S)
+
+    def switch_runtime(self, target: str) -> Record:
+        return self._record("POST", "/runtime/switch", body={"target": target}, timeout_s=LONG_ANSWER_TIMEOUT_S)
+
+    def cancel_switch(self) -> Record:
+        return self._record("DELETE", "/runtime/switch", timeout_s=LONG_ANSWER_TIMEOUT_S)
+
     def gc_preview(self) -> Record:
         # The server lists the whole archive store for this.
         return self._record("GET", "/gc", timeout_s=LONG_ANSWER_TIMEOUT_S)

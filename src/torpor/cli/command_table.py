@@ -51,6 +51,7 @@ COMMANDS: Mapping[str, str] = {
     "doctor": "commands.product:doctor",
     "release": "commands.product:release",
     "migrate": "commands.product:migrate",
+    "switch-runtime": "commands.switch_runtime:switch_runtime",
     "gc": "commands.gc:gc",
     "kit": "commands.kit:app",
     "completion": "commands.completion:completion",

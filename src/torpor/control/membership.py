@@ -41,6 +41,8 @@ class NodeIdentity:
     is_exclusive: bool
     """Only one process can use this world, so the previous one has ended."""
     confinement: ControllerConfinement = CONFINED
+    accepted_world: str | None = None
+    """The operator accepts this world although the homes of the database are at another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,7 @@ class Membership:
                     expiry_s=self._heartbeat.expiry_s,
                     exclusive=self._identity.is_exclusive,
                     confinement=self._identity.confinement,
+                    accepted=self._identity.accepted_world,
                 )
             except Refused as refused:
                 if refused.code not in ENDS_BY_ITSELF or self._monotonic() >= until:

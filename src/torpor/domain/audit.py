@@ -30,4 +30,6 @@ class AuditAction(StrEnum):
     SECRET_SET = "secret.set"  # noqa: S105 - a word, no secret
     SECRET_REMOVE = "secret.remove"  # noqa: S105 - a word, no secret
     LATCH_RELEASE = "latch.release"
+    RUNTIME_SWITCH = "runtime.switch"
+    RUNTIME_SWITCH_CANCEL = "runtime.switch.cancel"
     GC_REQUEST = "gc.request"

@@ -193,6 +193,8 @@ def _asked(workspace: Workspace) -> WishRequest:
             words = f"{DONE_BY_REQUEST[wish]} automatically{why}"
         case WishOrigin.WAKE:
             words = "started automatically because it was accessed"
+        case WishOrigin.SWITCH:
+            words = f"{DONE_BY_REQUEST[wish]} automatically because all workspaces move to another runtime"
         case WishOrigin.PERSON:
             words = f"{DONE_BY_REQUEST[wish]} by a user"
     return WishRequest(workspace.wish_origin, workspace.wished_at, words)

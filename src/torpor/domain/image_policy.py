@@ -6,6 +6,9 @@ from fnmatch import fnmatchcase
 from torpor.domain.errors import Refused
 from torpor.domain.image_reference import ImageReference, parse_image
 
+RUNS_PROCESSES = ("auto", "process")
+"""The runtimes that run programs of this machine, and install the packages of templates. All others run images."""
+
 
 @dataclass(frozen=True, slots=True)
 class ImagePolicy:
@@ -47,6 +50,11 @@ class ImagePolicy:
                 f"The template {template!r} installs packages, which the runtime of this installation cannot do: choose "
                 "another one. An administrator adds a template with the same name that names an image with these packages.",
             )
+
+
+def policy_of_runtime(runtime: str, allowlist: tuple[str, ...] = ()) -> ImagePolicy:
+    """Of the setting `runtime`. The fake runs everything."""
+    return ImagePolicy(runtime not in RUNS_PROCESSES, runtime in (*RUNS_PROCESSES, "fake"), allowlist)
 
 
 NO_IMAGES = ImagePolicy(runs_images=False, installs_packages=True)

@@ -24,6 +24,8 @@ class WishOrigin(StrEnum):
     """Torpor, because the workspace was not used."""
     WAKE = "WAKE"
     """Torpor, because the workspace was accessed (a knock)."""
+    SWITCH = "SWITCH"
+    """Torpor, because an administrator moves all workspaces to another runtime."""
 
 
 class Phase(StrEnum):

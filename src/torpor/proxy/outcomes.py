@@ -23,6 +23,8 @@ class RequestOutcome(StrEnum):
     """The limit of running workspaces is reached."""
     DISK_LOW = "disk_low"
     """The disk of the homes has too little free space to start one more."""
+    SWITCHING_RUNTIME = "switching_runtime"
+    """All workspaces are being moved to another runtime."""
     ASLEEP = "asleep"
     """The workspace is stopped, and this kind of request does not wake it; or it cannot be woken."""
     UNKNOWN = "unknown"

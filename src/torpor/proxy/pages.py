@@ -152,6 +152,17 @@ def disk_low(hosts: Hosts, name: str, message: str) -> Notice:
     )
 
 
+def switching_runtime(hosts: Hosts, name: str, message: str) -> Notice:
+    return Notice(
+        503,
+        f"{name} cannot start: all workspaces are being moved",
+        (_sentence(message), PageText("Reload this page later.")),
+        links=(dashboard(hosts, name),),
+        retry_s=ASLEEP_RETRY_S,
+        outcome=RequestOutcome.SWITCHING_RUNTIME,
+    )
+
+
 def workspace_not_found_page(name: str) -> Notice:
     """The same text whether the workspace does not exist or is not shared with the caller."""
     lines = ("Or it is not shared with you.", "List your workspaces with:", PageCommand("torpor list"))

@@ -265,6 +265,8 @@ class WorkspaceGate:
             return self._say(asked, pages.over_limit(self._hosts, asked.to.name, refused.message, room))
         if refused.code == "disk_low":
             return self._say(asked, pages.disk_low(self._hosts, asked.to.name, refused.message))
+        if refused.code == "switching_runtime":
+            return self._say(asked, pages.switching_runtime(self._hosts, asked.to.name, refused.message))
         # The workspace has changed since: it has an error, is deleted, or is no longer shared with the caller.
         workspace = await self._routes.find(asked.to.name, at_most_s_old=0)
         return self._after_waking(asked, visitor, WorkspaceReadiness(workspace, self._waking.standing(workspace)))

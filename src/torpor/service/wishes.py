@@ -22,11 +22,13 @@ from torpor.domain.idle import Ttls
 from torpor.domain.limits import RunningLimits, admit
 from torpor.domain.names import check_name
 from torpor.domain.records import Archive, Workspace, WorkspaceError
+from torpor.domain.runtime_switch import NEEDS_HOME, refuse_while_switching
 from torpor.domain.sizes import NO_SIZE, WorkspaceSize, check_workspace_size
 from torpor.domain.states import Phase, Wish, WishOrigin
 from torpor.service.audit import AuditService, audit_entry
 from torpor.service.confinement import ConfinementService
 from torpor.service.latches import LatchService
+from torpor.service.runtime_switch import SwitchService
 from torpor.service.secrets import Seal, SecretsService
 from torpor.service.sharing import SharingService
 from torpor.service.use import UseService
@@ -49,8 +51,6 @@ from torpor.templates.catalogue import Catalogue, shipped
 
 REQUESTABLE = (Wish.RUNNING, Wish.STANDBY, Wish.ARCHIVED)
 """The states that `change` accepts. DELETED has calls of its own, because it can be undone."""
-NEEDS_SPACE = (Wish.RUNNING, Wish.STANDBY)
-"""The requested states for which a home must be on the disk."""
 LONGEST_TTL_S = 10 * 365 * 86_400
 
 
@@ -110,6 +110,7 @@ class Wishes:
         self.audit = AuditService(store)
         self.latches = LatchService(store)
         self.catalogue = catalogue if catalogue is not None else shipped()
+        self.switch = SwitchService(store.switches(), self.catalogue, hint=hint)
         self.confinement = ConfinementService(store, self.catalogue)
         self._store = store
         self._limits = limits
@@ -175,6 +176,7 @@ class Wishes:
         async with self._store.writing() as writing:
             made = await writing.creation(caller.user.id, key) if key is not None else None
             if made is None:
+                await _refuse_switch(writing, desired_state)
                 if desired_state is Wish.RUNNING:
                     admit(await writing.running_besides(new.id, owner_id=caller.user.id), self._limits)
                 with _refuse_name(name):
@@ -246,12 +248,15 @@ class Wishes:
             check_before_sleep(before_sleep.command)
         # An empty change needs the permission, too.
         permissions = (Permission.CHANGE, Permission.WISH) if desired_state is not None else (Permission.CHANGE,)
-        if desired_state in NEEDS_SPACE:
+        if desired_state in NEEDS_HOME:
             found = await self.find(caller, id_or_name, *permissions)
             await self._require_space_for(found, desired_state)
             id_or_name = found.id
         change = WorkspaceChange(name, standby_ttl_s, archive_ttl_s, desired_state, before_sleep)
         async with self._store.writing() as writing:
+            # Before the row is locked, as a move does: otherwise the two could wait for each other.
+            if desired_state is not None:
+                await _refuse_switch(writing, desired_state)
             before = workspace = await lock_workspace(writing, caller, id_or_name, *permissions)
             refuse_deleted(before)
             if environment:
@@ -291,6 +296,7 @@ class Wishes:
             await self._require_space_for(found, Wish.RUNNING)
         # Decided while the row is locked: the workspace must not be put to sleep between the decision and its commit.
         async with self._store.writing() as writing:
+            await _refuse_switch(writing, Wish.RUNNING)
             workspace = await lock_workspace(writing, caller, found.id, Permission.OPEN)
             _check_wakeable(workspace)
             is_awake = workspace.desired_state is Wish.RUNNING
@@ -397,11 +403,16 @@ class Wishes:
 
     async def _require_space_for(self, found: Workspace, wish: Wish) -> None:
         """Called before the row is locked, because it asks the engine. The controller checks again before it acts."""
-        if wish in NEEDS_SPACE and not found.volume_present and found.archive is not None:
+        if wish in NEEDS_HOME and not found.volume_present and found.archive is not None:
             sizes = {one.archive.key: one.home_bytes for one in await self._store.archives(found.id)}
             await self._require_space(replace(found, archive_home_bytes=sizes.get(found.archive.key)).restore_bytes)
         elif wish is Wish.RUNNING and not found.container_present:
             await self._require_space(0)
+
+
+async def _refuse_switch(writing: ServiceTransaction, wish: Wish) -> None:
+    if wish in NEEDS_HOME:
+        refuse_while_switching(await writing.runtime_switch(), wish)
 
 
 @contextlib.contextmanager

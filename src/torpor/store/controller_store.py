@@ -11,6 +11,7 @@ import structlog
 from torpor.cooperative import cooperative_iteration
 from torpor.domain.errors import Refused
 from torpor.domain.records import Change, Workspace
+from torpor.domain.runtime_switch import JoinPermit, admit_runtime
 from torpor.domain.shards import shard_of
 from torpor.domain.states import Phase
 from torpor.domain.unconfined import CONFINED, ControllerConfinement, admit_controller
@@ -18,6 +19,7 @@ from torpor.domain.workspace_secrets import SealedSecret
 from torpor.ports import Home
 from torpor.store.controller_members import Member, from_confinement, members
 from torpor.store.database import Database
+from torpor.store.home_runtime import count_homes_left, read_home_runtime, record_runtime
 from torpor.store.leader_lock import require_term
 from torpor.store.queries import CONTROLLER_STORE
 from torpor.store.rows import from_change, to_workspace_or_none
@@ -68,11 +70,13 @@ class ControllerStore:
         expiry_s: float,
         exclusive: bool = False,
         confinement: ControllerConfinement = CONFINED,
+        accepted: str | None = None,
     ) -> int:
         """Begin a life and return its epoch.
 
-        Refused `already_controlled` while a controller of another world lives, `unconfined` when there are several users and
-        this controller cannot confine their workspaces.
+        Refused `another_runtime` or `homes_not_moved` if the homes are elsewhere (`domain/runtime_switch.py`),
+        `already_controlled` while a controller of another world lives, `unconfined` when there are several users and this
+        controller cannot confine their workspaces.
         """
         async with self._database.transaction() as connection:
             await connection.execute(CONTROLLER_STORE["hold_registry"])
@@ -89,6 +93,9 @@ class ControllerStore:
                     "name_in_use",
                     f"another controller is already named {node_id!r}. Set TORPOR_COORDINATOR_NODE_ID to a unique name",
                 )
+            known, homes_left = await read_home_runtime(connection), await count_homes_left(connection)
+            if admit_runtime(known, world, homes_left=homes_left, accepted=accepted) is JoinPermit.FIRST:
+                await record_runtime(connection, world)
             admit_controller(await connection.fetchval(CONTROLLER_STORE["count_users"]), confinement)
             epoch: int = await connection.fetchval(
                 CONTROLLER_STORE["join_controllers"], node_id, world, expiry_s, *from_confinement(confinement)

@@ -20,13 +20,15 @@ from torpor.domain.limits import RunningCounts
 from torpor.domain.missing_homes_latch import Latch
 from torpor.domain.names import is_id
 from torpor.domain.records import Archive, ArchiveKey, Workspace
+from torpor.domain.runtime_switch import RuntimeSwitch
 from torpor.domain.sizes import NO_SIZE, WorkspaceSize
 from torpor.domain.states import Operation, Outcome, Phase, Wish, WishOrigin
 from torpor.domain.workspace_secrets import SealedSecret, SecretEntry
 from torpor.store.controller_members import Member, members
 from torpor.store.database import Database
+from torpor.store.home_runtime import SwitchStore, read_home_runtime
 from torpor.store.leader_lock import require_term
-from torpor.store.queries import GC, SERVICE_STORE
+from torpor.store.queries import GC, HOME_RUNTIME, SERVICE_STORE
 from torpor.store.rows import from_recovery, to_workspace, to_workspace_or_none
 from torpor.store.user_store import AuditEntry, User, write_audit
 
@@ -176,6 +178,9 @@ class NameReserved(Exception):
 class ServiceStore:
     def __init__(self, database: Database) -> None:
         self._database = database
+
+    def switches(self) -> SwitchStore:
+        return SwitchStore(self._database)
 
     # ── workspaces ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -371,6 +376,11 @@ class ServiceTransaction:
         owner = uuid.UUID(owner_id) if owner_id else None
         row = await self._connection.fetchrow(SERVICE_STORE["count_running"], owner, uuid.UUID(workspace_id))
         return RunningCounts(of_user=row["of_user"], overall=row["overall"], allowed_of_user=row["allowed_of_user"])
+
+    async def runtime_switch(self) -> RuntimeSwitch | None:
+        """The move to another runtime that is in progress. None begins before this transaction ends."""
+        await self._connection.execute(HOME_RUNTIME["hold_no_switch"])
+        return (await read_home_runtime(self._connection)).switch
 
     async def audit(self, entry: AuditEntry) -> None:
         """Written if, and only if, the transaction succeeds."""

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from torpor.domain.before_sleep import chosen_before_sleep
 from torpor.domain.errors import Refused
-from torpor.domain.image_policy import NO_IMAGES, ImagePolicy
+from torpor.domain.image_policy import NO_IMAGES, ImagePolicy, policy_of_runtime
 from torpor.domain.records import Workspace
 from torpor.domain.sizes import NO_SIZE, WorkspaceSize
 from torpor.ports import Program
@@ -47,6 +47,10 @@ class Catalogue:
     def _can_run(self, template: Template) -> bool:
         images = self.images
         return (images.runs_images or not template.needs_engine) and (images.installs_packages or not template.needs_packages)
+
+    def at_runtime(self, runtime: str) -> "Catalogue":
+        """The same templates, at another runtime."""
+        return replace(self, images=policy_of_runtime(runtime, self.images.allowlist))
 
     def default_name(self, image: str | None) -> str:
         """The template of a workspace that is created without one."""

@@ -58,9 +58,8 @@ MOST_HELD_AT_ONCE = 4
 class DockerRuntime:
     """Call `start` first and `close` last. Any number of processes can use one engine."""
 
-    name = "docker"
-
     def __init__(self, options: DockerOptions, *, kit: Kit, installation_key: bytes, kept_logs: KeptLogs) -> None:
+        self.name = options.name
         self._options = options
         self._kept_logs = kept_logs
         self._engine = DockerClient(options.engine, options.call_s)

@@ -151,6 +151,7 @@ UPDATE workspaces SET
     wish_origin = $4::text,
     wished_at = now(),
     last_access_at = CASE WHEN $4::text = 'IDLE' THEN last_access_at ELSE now() END,
+    resume_state = NULL,
     deleted_at = CASE WHEN $2::text = 'DELETED' THEN coalesce(deleted_at, now()) END,
     purge = $2::text = 'DELETED' AND (purge OR $3)
 WHERE id = $1
@@ -166,6 +167,7 @@ UPDATE workspaces SET
     before_sleep = CASE WHEN $6::boolean THEN $7::text[] ELSE before_sleep END,
     environment = coalesce($8::jsonb, environment),
     desired_state = coalesce($5::text, desired_state),
+    resume_state = CASE WHEN $5::text IS NULL THEN resume_state END,
     wish_version = CASE WHEN $5::text IS NULL THEN wish_version ELSE wish_version + 1 END,
     wish_origin = CASE WHEN $5::text IS NULL THEN wish_origin ELSE 'PERSON' END,
     wished_at = CASE WHEN $5::text IS NULL THEN wished_at ELSE now() END,
