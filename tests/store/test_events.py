@@ -76,6 +76,7 @@ SILENT = {
     "last_access_at": "now()",
     "before_sleep": "ARRAY['true']",
     "environment": '\'{"A": "1"}\'',
+    "resume_state": "NULL",
     "wish_origin": "wish_origin",
     "wished_at": "now()",
     "disk_bytes": "NULL",

@@ -52,8 +52,8 @@ async def docker_engine(settings: Settings, databases: RoleDatabases, stack: con
 
 def docker_options(settings: Settings, installation: str) -> DockerOptions:
     return DockerOptions(
-        engine=settings.engine_socket,
         name=settings.runtime,
+        engine=settings.engine_socket,
         installation=installation,
         image=settings.workspace_image,
         grace_s=settings.workspace_stop_grace,

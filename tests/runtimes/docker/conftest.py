@@ -88,6 +88,7 @@ async def make_runtime(engine: ContainerEngine, kit: Kit, image: str, installati
     def make(**changes: Any) -> DockerRuntime:
         # Most tests share two networks and need no firewall rules, which saves a second in each of them.
         options = DockerOptions(
+            "docker",
             engine.url,
             installation,
             image,

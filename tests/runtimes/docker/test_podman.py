@@ -41,7 +41,14 @@ def small_engine() -> Iterator[PodmanEngine]:
 async def runtime(small_engine: PodmanEngine, kit: Kit, installation: str, packed_image: bytes) -> AsyncIterator[DockerRuntime]:
     small_engine.docker("import", "-", "torpor-test:1", stdin=packed_image)
     options = DockerOptions(
-        small_engine.url, installation, "torpor-test:1", grace_s=2.0, user=1000, isolation=False, blocked_networks=BLOCKED
+        "podman",
+        small_engine.url,
+        installation,
+        "torpor-test:1",
+        grace_s=2.0,
+        user=1000,
+        isolation=False,
+        blocked_networks=BLOCKED,
     )
     runtime = DockerRuntime(options, kit=kit, installation_key=INSTALLATION_KEY, kept_logs=LogsInMemory())
     with small_engine.network():

@@ -12,6 +12,8 @@ MIB = 1 << 20
 class DockerOptions:
     """The options; a name ends with its unit."""
 
+    name: str
+    """The setting `runtime`: docker or podman."""
     engine: str
     """The engine's socket, as a URL: unix:///run/docker.sock"""
     installation: str
@@ -34,8 +36,6 @@ class DockerOptions:
     """The command that runs a program in the network of the engine's machine, if that is not Torpor's."""
     network: str = ""
     """The network of all workspaces; that of jobs has the suffix -jobs. Empty: two of this installation."""
-    name: str = "docker"
-    """The setting `runtime`: docker or podman."""
     registry_credentials: Path | None = None
     """A file in the format of Docker's config.json, for pulls."""
     job_image: str = ""

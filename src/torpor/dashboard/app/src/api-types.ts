@@ -219,6 +219,16 @@ export interface Confinement {
   summary: string;
 }
 
+export interface RuntimeState {
+  world: string | null;
+  switch: {
+    target: string;
+    began_at: string;
+    homes_left: number;
+    stuck: { workspace: string; owner: string; message: string }[];
+  } | null;
+}
+
 export interface Readiness {
   ready: boolean;
   database: boolean;

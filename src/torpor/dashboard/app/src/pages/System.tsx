@@ -12,7 +12,7 @@ import { Badge, Button, Card, Placeholder, When, ErrorMessage } from "../parts/c
 import { Icon } from "../parts/Icon.tsx";
 import { StatusIcon } from "../parts/StatusIcon.tsx";
 import { size } from "../sizes.ts";
-import type { CollectionPreview, Confinement, Latch, Member, Readiness, Workspace } from "../api-types.ts";
+import type { CollectionPreview, Confinement, Latch, Member, Readiness, RuntimeState, Workspace } from "../api-types.ts";
 import { statusText } from "../labels.ts";
 
 export function System() {
@@ -34,6 +34,7 @@ export function System() {
         <div class="column">
           <Health />
           <Controllers now={now} />
+          <Runtime />
           <ConfinementCard />
           <Latches now={now} />
         </div>
@@ -107,6 +108,27 @@ function Health() {
             <span>
               {name} {more && <small>{more}</small>}
             </span>
+          </li>
+        ))}
+      </ul>
+    </Card>
+  );
+}
+
+function Runtime() {
+  const { data, error } = useRequest<RuntimeState>("/runtime", "", 5_000);
+  const move = data?.switch;
+  return (
+    <Card title="Runtime" aside={move && <Badge kind="warn">moving to {move.target}</Badge>}>
+      {!data && (error ? <p class="dim">{error}</p> : <Placeholder lines={1} />)}
+      {data && <p>{data.world ?? "No controller has started yet."}</p>}
+      {move && move.homes_left > 0 && <p>Workspaces that are not archived yet: {move.homes_left}. None can start meanwhile.</p>}
+      {move?.homes_left === 0 && <p>All workspaces are archived. Restart Torpor with the runtime {move.target}.</p>}
+      <ul class="lines">
+        {move?.stuck.map((one) => (
+          <li key={one.workspace}>
+            <Link to={{ page: "workspace", name: one.workspace }}>{one.workspace}</Link>
+            <span class="dim">{one.message}</span>
           </li>
         ))}
       </ul>
