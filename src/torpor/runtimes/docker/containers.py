@@ -289,4 +289,5 @@ def _start_failed(refusal: EngineRefusal) -> Failed:
         case status if status == CONFLICT:
             return Failed(Code.CONTAINER_START_FAILED, f"another container has its name: {refusal.message}")
         case _:
-            return Failed(Code.CONTAINER_START_FAILED, f"the engine did not start the container: {refusal.message}")
+            code = refusal.code(Code.CONTAINER_START_FAILED)
+            return Failed(code, f"the engine did not start the container: {refusal.message}")

@@ -43,7 +43,9 @@ class KitVolume:
                 try:
                     await self._fill()
                 except EngineRefusal as refusal:
-                    code = Code.DISK_FULL if "no space left" in refusal.message else Code.CONTAINER_START_FAILED
+                    if await self._is_filled():  # another controller was faster, and removed our container
+                        return
+                    code = refusal.code(Code.CONTAINER_START_FAILED)
                     raise Failed(code, f"the engine refused Torpor's kit: {refusal.message}") from refusal
 
     async def _is_filled(self) -> bool:

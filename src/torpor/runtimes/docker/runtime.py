@@ -410,7 +410,7 @@ class DockerRuntime:
                     found = await self._note_epoch(home, fence)
                 yield found
             except EngineRefusal as refusal:
-                raise Failed(Code.INTERNAL, f"the engine refused a call: {refusal.message}") from refusal
+                raise Failed(refusal.code(Code.INTERNAL), f"the engine refused a call: {refusal.message}") from refusal
 
     def _admit(self, found: EngineListing, workspace_id: str, fence: Fence) -> None:
         found.admit(workspace_id, fence, self._epochs.get(workspace_id, 0))
