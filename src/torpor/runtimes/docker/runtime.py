@@ -305,7 +305,7 @@ class DockerRuntime:
                 if running is not None and has_orders and current.home == home:
                     self._running[home.workspace_id] = running
                     return
-                if running is None or has_orders:
+                if running is None or has_orders is not False:
                     await self._stop(current)
                 else:  # no program runs in it
                     await self._containers.remove(current.id)
