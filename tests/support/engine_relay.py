@@ -1,13 +1,14 @@
-"""A socket before an engine's socket that counts requests, and can cut the client off at any of them.
+"""A socket before that of an engine or an archive store: it counts requests, and can cut the client off or hold it at any.
 
-A client that is cut off is like a controller that was killed: none of its further requests reaches the engine.
+A client that is cut off is like a controller that was killed: none of its further requests reaches the engine. One that is
+held is like a controller that was paused: its next request reaches the engine late.
 """
 
 import asyncio
 import contextlib
 import re
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 from torpor.loops import stop
@@ -16,21 +17,41 @@ REQUEST = re.compile(rb"(GET|POST|PUT|DELETE|HEAD) /")
 CHUNK = 1 << 16
 CLOSE_S = 10.0
 
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
 
 class EngineRelay:
-    def __init__(self, engine: Path, socket: Path) -> None:
-        self.url = f"unix://{socket}"
+    def __init__(self, connect: Callable[[], Awaitable[Streams]]) -> None:
+        self.url = ""
         self.requests: list[str] = []
         """The first line of each."""
-        self._engine = engine
+        self._connect = connect
+        self.held: list[str] = []
+        """The first line of each request that was held."""
         self._last: int | None = None
         self._answers_last = False
+        self._most_body: int | None = None
+        self._holds: Callable[[str], bool] | None = None
+        self._released = asyncio.Event()
         self._open: dict[asyncio.Task[None], list[asyncio.StreamWriter]] = {}
 
-    def cut_off_after(self, requests: int, *, answers_last: bool) -> None:
-        """The engine gets this many further requests. The client gets the answer to the last one, or not."""
+    def cut_off_after(self, requests: int, *, answers_last: bool, most_body: int | None = None) -> None:
+        """The engine gets this many further requests. The client gets the answer to the last one, or not.
+
+        With `most_body` the engine gets only so many bytes of the last one's body, and the client is gone.
+        """
         self._last = len(self.requests) + requests
         self._answers_last = answers_last
+        self._most_body = most_body
+
+    def hold(self, chosen: Callable[[str], bool]) -> None:
+        """Hold requests whose first line is chosen, until `release`."""
+        self._holds = chosen
+        self._released.clear()
+
+    def release(self) -> None:
+        self._holds = None
+        self._released.set()
 
     @property
     def _is_cut_off(self) -> bool:
@@ -41,7 +62,7 @@ class EngineRelay:
         assert task is not None
         self._open[task] = [writer]
         try:
-            engine_reader, engine_writer = await asyncio.open_unix_connection(str(self._engine))
+            engine_reader, engine_writer = await self._connect()
             self._open[task].append(engine_writer)
             try:
                 async with asyncio.TaskGroup() as group:
@@ -56,13 +77,23 @@ class EngineRelay:
             del self._open[task]
 
     async def _upwards(self, reader: asyncio.StreamReader, engine: asyncio.StreamWriter) -> None:
+        body_sent = 0
         while data := await reader.read(CHUNK):
             if REQUEST.match(data):
                 if self._is_cut_off:
                     raise ConnectionResetError("the client is cut off")
-                self.requests.append(data.partition(b"\r\n")[0].decode())
+                line = data.partition(b"\r\n")[0].decode()
+                if self._holds is not None and self._holds(line):
+                    self.held.append(line)
+                    await self._released.wait()
+                self.requests.append(line)
+                body_sent = len(data.partition(b"\r\n\r\n")[2])
+            else:
+                body_sent += len(data)
             engine.write(data)
             await engine.drain()
+            if self._is_cut_off and self._most_body is not None and body_sent >= self._most_body:
+                raise ConnectionResetError("the client is cut off within its request")
         if engine.can_write_eof():
             engine.write_eof()
 
@@ -76,6 +107,7 @@ class EngineRelay:
 
     async def close(self) -> None:
         """Not by a cancellation, which asyncio's servers report as an error."""
+        self.release()
         for writers in self._open.values():
             for writer in writers:
                 writer.close()
@@ -88,10 +120,27 @@ async def engine_relay(url: str) -> AsyncIterator[EngineRelay]:
     # Not pytest's directory: the path of a socket has at most 107 bytes.
     with tempfile.TemporaryDirectory(prefix="torpor-test-") as folder:
         socket = Path(folder) / "relay.sock"
-        relay = EngineRelay(Path(url.removeprefix("unix://")), socket)
-        server = await asyncio.start_unix_server(relay.serve, str(socket))
-        try:
+        relay = EngineRelay(lambda: asyncio.open_unix_connection(url.removeprefix("unix://")))
+        relay.url = f"unix://{socket}"
+        async with serving(await asyncio.start_unix_server(relay.serve, str(socket)), relay):
             yield relay
-        finally:
-            server.close()
-            await relay.close()
+
+
+@contextlib.asynccontextmanager
+async def store_relay(url: str) -> AsyncIterator[EngineRelay]:
+    """The same before an archive store at http://HOST:PORT, on another port of this host."""
+    host, _, port = url.removeprefix("http://").partition(":")
+    relay = EngineRelay(lambda: asyncio.open_connection(host, int(port)))
+    server = await asyncio.start_server(relay.serve, host, 0)
+    relay.url = f"http://{host}:{server.sockets[0].getsockname()[1]}"
+    async with serving(server, relay):
+        yield relay
+
+
+@contextlib.asynccontextmanager
+async def serving(server: asyncio.Server, relay: EngineRelay) -> AsyncIterator[None]:
+    try:
+        yield
+    finally:
+        server.close()
+        await relay.close()

@@ -5,14 +5,14 @@ import time
 
 import pytest
 
-from tests.contracts.runtime_contract import FENCE, a_home, marker_of
+from tests.contracts.runtime_contract import FENCE, LIMITS, a_home, marker_of, program, unheard
 from tests.runtimes.docker.conftest import MakeRuntime
 from tests.support.container_engine import ContainerEngine
 from tests.support.waiting import until
 from torpor.domain.errors import Code, Failed, Unavailable
 from torpor.domain.records import NOTHING_SEEN, Observation, ObservedVolume
-from torpor.ports import Fence, Home
-from torpor.runtimes.docker.object_names import container_name, holder_name, home_name, record_name
+from torpor.ports import Container, Fence, Home
+from torpor.runtimes.docker.object_names import container_name, holder_name, home_name, identity_holder_name, record_name
 from torpor.runtimes.docker.runtime import DockerRuntime
 
 pytestmark = [pytest.mark.anyio, pytest.mark.both_engines]
@@ -54,11 +54,19 @@ async def test_a_home_is_made_marked_and_removed(engine: ContainerEngine, runtim
     assert containers_of(engine, home) == set()
 
 
-async def test_no_prune_removes_a_home(engine: ContainerEngine, runtime: DockerRuntime) -> None:
-    home = await ready(runtime)
-    engine.prune()
-    assert (await seen(runtime, home)).volumes == {ObservedVolume(1, marker_of(home, "root"))}
-    await until(lambda: containers_of(engine, home) == {holder_name(home, 2)}, otherwise=lambda: str(engine.docker("ps", "-a")))
+async def test_no_prune_removes_a_home(engine: ContainerEngine, runtime: DockerRuntime, installation: str) -> None:
+    """Of a running or a stopped workspace."""
+    home, awake = await ready(runtime), await ready(runtime)
+    await runtime.ensure_running(Container(awake, 1, program("sleep", "600"), LIMITS), FENCE, unheard)
+    await runtime.execute(awake.workspace_id, ["sh", "-c", "echo precious > file"], b"")
+    holders = {holder_name(home, 2), holder_name(awake, 3), identity_holder_name(installation)}
+    for _ in range(2):  # the second time with holders that were created again
+        engine.prune()
+        for one in (home, awake):
+            assert (await seen(runtime, one)).volumes == {ObservedVolume(1, marker_of(one, "root"))}
+        await until(lambda: holders <= set(engine.docker("ps", "--all", "--format", "{{.Names}}").split()))
+    assert containers_of(engine, home) == {holder_name(home, 2)}
+    assert (await runtime.execute(awake.workspace_id, ["cat", "file"], b"")).stdout == b"precious\n"
     with pytest.raises(AssertionError, match=r"volume is in use|volume is being used"):
         engine.docker("volume", "rm", "--force", home_name(home))
 

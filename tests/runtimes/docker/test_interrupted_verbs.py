@@ -11,6 +11,7 @@ from tests.runtimes.docker.test_containers import SLEEPING, running_program
 from tests.runtimes.docker.test_jobs import COUNT, RUNS, python_job
 from tests.support.container_engine import ContainerEngine
 from tests.support.engine_relay import engine_relay
+from tests.support.waiting import until
 from torpor.domain.errors import TorporError
 from torpor.domain.records import NOTHING_SEEN, Observation, ObservedContainer, ObservedVolume
 from torpor.ports import Fence, Home
@@ -42,6 +43,10 @@ async def ensure_no_volume(runtime: DockerRuntime, home: Home, fence: Fence) -> 
     await runtime.ensure_no_volume(home, fence, archived_revision=1)
 
 
+async def purge(runtime: DockerRuntime, home: Home, fence: Fence) -> None:
+    await runtime.ensure_no_volume(home, fence, archived_revision=None)
+
+
 async def ensure_no_half_made(runtime: DockerRuntime, home: Home, fence: Fence) -> None:
     await runtime.ensure_no_half_made(home, fence)
 
@@ -56,6 +61,26 @@ async def run_at_home(runtime: DockerRuntime, home: Home, fence: Fence) -> None:
     assert await runtime.run_at_home(home, job, fence, unheard) in ({"runs": 1}, {"runs": 2})
 
 
+async def restore(runtime: DockerRuntime, home: Home, fence: Fence) -> None:
+    job = python_job("open(home + '/whole', 'w').close(); say(result={'files': os.listdir(home)})", writes=True)
+    assert await runtime.run_at_home(home, job, fence, unheard) == {"files": ["whole"]}
+
+
+async def restart(runtime: DockerRuntime, home: Home, fence: Fence) -> None:
+    """After the program of an earlier revision has ended."""
+    await runtime.ensure_running(running_program(home, *SLEEPING, revision=2), fence, unheard)
+
+
+async def ensure_ended(runtime: DockerRuntime, home: Home, fence: Fence) -> None:
+    await runtime.ensure_running(running_program(home, "true"), fence, unheard)
+
+    async def has_ended() -> bool:
+        container = (await runtime.observe()).of(home.workspace_id).container
+        return container is not None and container.ended is not None
+
+    await until(has_ended)
+
+
 @dataclass(frozen=True)
 class Case:
     verb: Verb
@@ -63,9 +88,9 @@ class Case:
     after: Callable[[Home], Observation]
 
 
-def present(home: Home, *, container: bool = False, is_ready: bool = True) -> Observation:
+def present(home: Home, *, container: bool = False, is_ready: bool = True, revision: int = 1) -> Observation:
     volume = ObservedVolume(home.generation, marker_of(home) if is_ready else None)
-    return Observation(frozenset({volume}), ObservedContainer(home.generation, 1, ready=False) if container else None)
+    return Observation(frozenset({volume}), ObservedContainer(home.generation, revision, ready=False) if container else None)
 
 
 async def seen(runtime: DockerRuntime, home: Home) -> Observation:
@@ -74,14 +99,23 @@ async def seen(runtime: DockerRuntime, home: Home) -> Observation:
     return replace(found, container=replace(found.container, location=None)) if found.container is not None else found
 
 
+def restarted(home: Home) -> Observation:
+    return present(home, container=True, revision=2)
+
+
 CASES = {
     "ensure_volume": Case(ensure_volume, (), lambda home: present(home, is_ready=False)),
     "mark_volume": Case(mark_volume, (ensure_volume,), present),
     "admit": Case(admit, (ensure_volume, mark_volume), present),
     "run_at_home": Case(run_at_home, (ensure_volume, mark_volume), present),
+    "restore": Case(restore, (ensure_volume,), lambda home: present(home, is_ready=False)),
     "ensure_running": Case(ensure_running, (ensure_volume, mark_volume), lambda home: present(home, container=True)),
+    "restart": Case(
+        restart, (ensure_volume, mark_volume, ensure_ended), lambda home: present(home, container=True, revision=2)
+    ),
     "ensure_no_container": Case(ensure_no_container, (ensure_volume, mark_volume, ensure_running), present),
     "ensure_no_volume": Case(ensure_no_volume, (ensure_volume, mark_volume), lambda _home: NOTHING_SEEN),
+    "purge": Case(purge, (ensure_volume, mark_volume, ensure_running), lambda _home: NOTHING_SEEN),
     "ensure_no_half_made": Case(ensure_no_half_made, (ensure_volume,), lambda _home: NOTHING_SEEN),
 }
 

@@ -103,6 +103,12 @@ def containers(engine: DockerEngine) -> set[str]:
     return set(engine.docker("ps", "--filter", "label=torpor.kind=workspace", "--quiet", "--no-trunc").split())
 
 
+def recorded_revisions(engine: DockerEngine) -> set[str]:
+    """The workspaces, each with the revision in the record of its home."""
+    shown = '{{.Label "torpor.workspace"}} {{.Label "torpor.revision"}}'
+    return set(engine.docker("volume", "ls", "--filter", "label=torpor.kind=record", "--format", shown).splitlines())
+
+
 @pytest.mark.parametrize("count", [10, pytest.param(40, marks=pytest.mark.deep)])
 async def test_each_process_is_killed_in_turn(
     engine: DockerEngine, image: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
@@ -123,7 +129,7 @@ async def test_each_process_is_killed_in_turn(
 
             began = containers(engine)
             assert len(began) == count
-            revisions = await revisions_of(here)
+            revisions, recorded = await revisions_of(here), recorded_revisions(engine)
             visitor = Visitor(here, names[: count // 2])
             visiting = asyncio.create_task(visitor.run())
             try:
@@ -131,6 +137,7 @@ async def test_each_process_is_killed_in_turn(
                     await kill_and_replace(made, node)
                 assert containers(engine) == began, "no failover touches a container"
                 assert await revisions_of(here) == revisions
+                assert recorded_revisions(engine) == recorded
                 await archive_and_wake(here, names[count // 2 :])
             finally:
                 visiting.cancel()

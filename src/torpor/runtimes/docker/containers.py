@@ -239,14 +239,21 @@ class EngineContainers:
     async def is_ready(self, running: RunningContainer) -> bool:
         return await agent_client.port_answers(running.control, self._options.probe_s)
 
-    async def has_orders(self, running: RunningContainer) -> bool:
-        """Unavailable if the agent does not answer. An agent that does not listen waits for its key, and has no orders."""
+    async def has_orders(self, running: RunningContainer) -> bool | None:
+        """None if the container has ended meanwhile; Unavailable if its agent does not answer.
+
+        An agent that does not listen waits for its key, and has no orders.
+        """
         try:
             kind, _ = await agent_client.ask(running.control, {"do": "state"}, ASK_S)
         except ConnectionRefusedError:
             return False
         except OSError as error:
-            raise Unavailable(f"the agent of workspace {running.workspace_id} does not answer: {error}") from error
+            facts = await self._client.inspect_container(running.id) or {}
+            if not (facts.get("State") or {}).get("Running"):
+                return None
+            why = str(error) or f"nothing within {ASK_S:g} s"
+            raise Unavailable(f"the agent of workspace {running.workspace_id} does not answer: {why}") from error
         return kind == YES
 
     async def measure(self, running: RunningContainer) -> tuple[Work, Usage] | None:
@@ -289,4 +296,5 @@ def _start_failed(refusal: EngineRefusal) -> Failed:
         case status if status == CONFLICT:
             return Failed(Code.CONTAINER_START_FAILED, f"another container has its name: {refusal.message}")
         case _:
-            return Failed(Code.CONTAINER_START_FAILED, f"the engine did not start the container: {refusal.message}")
+            code = refusal.code(Code.CONTAINER_START_FAILED)
+            return Failed(code, f"the engine did not start the container: {refusal.message}")

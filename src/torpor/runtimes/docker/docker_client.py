@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 import aiodocker
 import aiohttp
 
-from torpor.domain.errors import TorporError, Unavailable
-from torpor.runtimes.docker.engine_dialect import EngineDialect, all_filters, dialect_of, matches
+from torpor.domain.errors import Code, TorporError, Unavailable
+from torpor.runtimes.docker.engine_dialect import NO_SPACE, EngineDialect, all_filters, dialect_of, matches
 from torpor.runtimes.docker.engine_network import EngineNetwork
 from torpor.runtimes.docker.listing import ListedContainer, ListedVolume
 
@@ -39,6 +39,10 @@ class EngineRefusal(TorporError):
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
         self.status = status
+
+    def code(self, otherwise: Code) -> Code:
+        """DISK_FULL, or the code of what was refused."""
+        return Code.DISK_FULL if NO_SPACE in self.message else otherwise
 
 
 class DockerClient:

@@ -17,7 +17,12 @@ class EngineKind(StrEnum):
 PODMAN_COMPONENT = "Podman Engine"
 """The name of Podman's part in the answer to GET /version."""
 
-ABOUT_THE_CALL = ("no space left on device", "OCI runtime", "exec format error")
+NO_SPACE = "no space left on device"
+NO_SPACE_HELP = (
+    "the engine's disk is full. Delete workspaces, images or files that you do not need (`docker system df` shows what"
+    " uses it), or enlarge the disk, and start again"
+)
+ABOUT_THE_CALL = (NO_SPACE, "OCI runtime", "exec format error")
 """Docker responds with status 500 to some mistakes of one call, too."""
 
 PODMAN_MEANS = (
@@ -78,7 +83,7 @@ class EngineDialect:
 
     def explained(self, message: str) -> str:
         """The message of a refusal, with what to do if the engine does not say it."""
-        return message
+        return f"{message}; {NO_SPACE_HELP}" if NO_SPACE in message else message
 
 
 class PodmanDialect(EngineDialect):
@@ -109,7 +114,7 @@ class PodmanDialect(EngineDialect):
         return LOCK_LIMIT in message or super().is_about_the_call(message)
 
     def explained(self, message: str) -> str:
-        return f"{message}; {LOCK_LIMIT_HELP}" if LOCK_LIMIT in message else message
+        return f"{message}; {LOCK_LIMIT_HELP}" if LOCK_LIMIT in message else super().explained(message)
 
 
 def dialect_of(version: Mapping[str, Any]) -> EngineDialect:

@@ -167,7 +167,7 @@ class EngineHomes:
         try:
             return await self._engine.create_volume(name, wanted)
         except EngineRefusal as refusal:
-            code = Code.DISK_FULL if "no space left" in refusal.message else Code.VOLUME_CREATE_FAILED
+            code = refusal.code(Code.VOLUME_CREATE_FAILED)
             raise Failed(code, f"the engine did not create the volume {name}: {refusal.message}") from refusal
 
     # ── holders ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -210,7 +210,8 @@ class EngineHomes:
         except EngineRefusal as refusal:
             if refusal.status == CONFLICT:  # it exists
                 return name
-            raise Failed(Code.VOLUME_CREATE_FAILED, f"the engine refused a container: {refusal.message}") from refusal
+            code = refusal.code(Code.VOLUME_CREATE_FAILED)
+            raise Failed(code, f"the engine refused a container: {refusal.message}") from refusal
 
     async def remove_silent(self, home: Home) -> None:
         """Remove volumes that the engine created because a container referred to volumes that had just been removed.
@@ -264,7 +265,7 @@ class EngineHomes:
                 return await self._engine.put_files(listed.holder, IN_HOLDER, archive)
             except EngineRefusal as refusal:
                 if refusal.status != NOT_FOUND:
-                    code = Code.DISK_FULL if "no space left" in refusal.message else Code.VOLUME_CREATE_FAILED
+                    code = refusal.code(Code.VOLUME_CREATE_FAILED)
                     raise Failed(code, f"the engine cannot write to the volume: {refusal.message}") from refusal
         raise Unavailable(f"the record of {object_names.home_name(home)} is changed by several controllers at once")
 

@@ -100,7 +100,7 @@ class EngineJobs:
         except EngineRefusal as refusal:
             if container:
                 await self._client.remove_container(container)
-            raise Failed(Code.INTERNAL, f"the engine did not start the job: {refusal.message}") from refusal
+            raise Failed(refusal.code(Code.INTERNAL), f"the engine did not start the job: {refusal.message}") from refusal
         return container
 
     def _order(self, job: HomeJob) -> str:

@@ -43,7 +43,9 @@ class KitVolume:
                 try:
                     await self._fill()
                 except EngineRefusal as refusal:
-                    code = Code.DISK_FULL if "no space left" in refusal.message else Code.CONTAINER_START_FAILED
+                    if await self._is_filled():  # another controller was faster, and removed our container
+                        return
+                    code = refusal.code(Code.CONTAINER_START_FAILED)
                     raise Failed(code, f"the engine refused Torpor's kit: {refusal.message}") from refusal
 
     async def _is_filled(self) -> bool:
@@ -61,7 +63,7 @@ class KitVolume:
             message = f"the engine has a volume {self.name} that is not Torpor's; remove it"
             raise Failed(Code.CONTAINER_START_FAILED, message)
         filler = await self._homes.create_holder(
-            f"{self.name}-filler-{secrets.token_hex(6)}", labels(self._installation, ObjectKind.KIT), {MOUNT: self.name}
+            f"{self._filler}{secrets.token_hex(6)}", labels(self._installation, ObjectKind.KIT), {MOUNT: self.name}
         )
         try:
             await self._client.put_files(filler, MOUNT, await asyncio.to_thread(packed_folder, self._kit.path))
@@ -72,6 +74,17 @@ class KitVolume:
         await self._homes.create_holder(
             f"{self.name}-holder", labels(self._installation, ObjectKind.KIT), {MOUNT: self.name, "/filled": filled}
         )
+        await self._remove_fillers()
+
+    @property
+    def _filler(self) -> str:
+        """The beginning of the names of containers through which the volume is filled."""
+        return f"{self.name}-filler-"
+
+    async def _remove_fillers(self) -> None:
+        """Those of controllers that were killed, too."""
+        for filler in await self._client.containers([f"{KIND}={ObjectKind.KIT}"], [self._filler]):
+            await self._client.remove_container(filler.id)
 
 
 def packed_folder(folder: Path) -> bytes:

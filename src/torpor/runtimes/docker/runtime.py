@@ -75,6 +75,7 @@ class DockerRuntime:
         # A lock exists only while a call holds it or waits for it.
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._holding: dict[Home, asyncio.Task[None]] = {}
+        self._holding_identity: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         """All work in the background."""
 
@@ -156,13 +157,16 @@ class DockerRuntime:
                 self._running.pop(workspace_id, None)
 
     def _hold_again(self, found: EngineListing) -> None:
-        """Create lost holders again, a few at a time: without them a prune removes the homes."""
+        """Create lost holders again, a few at a time: without them a prune removes the homes.
+
+        That of the identity is first: without the identity all homes are unavailable.
+        """
+        if not found.is_identity_held and (self._holding_identity is None or self._holding_identity.done()):
+            self._holding_identity = self._in_background(self._hold_identity(found))
         lost = [home for home, one in found.homes.items() if one.lacks_holder and home not in self._holding]
         for home in lost[: max(0, MOST_HELD_AT_ONCE - len(self._holding))]:
             self._holding[home] = self._in_background(self._hold_one(home))
             self._holding[home].add_done_callback(partial(self._is_held, home))
-        if not found.is_identity_held and not self._holding:
-            self._in_background(self._hold_identity(found))
 
     def _is_held(self, home: Home, _done: object) -> None:
         del self._holding[home]
@@ -304,7 +308,7 @@ class DockerRuntime:
                 if running is not None and has_orders and current.home == home:
                     self._running[home.workspace_id] = running
                     return
-                if running is None or has_orders:
+                if running is None or has_orders is not False:
                     await self._stop(current)
                 else:  # no program runs in it
                     await self._containers.remove(current.id)
@@ -409,7 +413,7 @@ class DockerRuntime:
                     found = await self._note_epoch(home, fence)
                 yield found
             except EngineRefusal as refusal:
-                raise Failed(Code.INTERNAL, f"the engine refused a call: {refusal.message}") from refusal
+                raise Failed(refusal.code(Code.INTERNAL), f"the engine refused a call: {refusal.message}") from refusal
 
     def _admit(self, found: EngineListing, workspace_id: str, fence: Fence) -> None:
         found.admit(workspace_id, fence, self._epochs.get(workspace_id, 0))
