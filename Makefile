@@ -54,7 +54,7 @@ test-long: ## every state that there can be, controllers that are killed, stoppe
 	@$(SETUP_DEV) && $(CONFINE)
 	@exec $(BIN)/pytest $(call PARALLEL,$(CORES)) -m long $(ARGS)
 
-test-engines: ## the runtimes of container engines, on engines that the tests start (root; packages docker.io podman runc netavark aardvark-dns)
+test-engines: ## the runtimes of container engines, on engines that the tests start (root; packages docker.io podman runc netavark aardvark-dns docker-compose mmdebstrap)
 	@$(SETUP_DEV) && $(CONFINE)
 	@exec $(BIN)/pytest $(call PARALLEL,$(CORES)) -m engine $(ARGS)
 

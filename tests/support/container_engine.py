@@ -105,7 +105,7 @@ class ContainerEngine(ABC):
         return network_of(self.process.pid)
 
     def _command(self, *words: str, stdin: bytes = b"") -> "subprocess.CompletedProcess[bytes]":
-        return subprocess.run(["docker", "--host", self.url, *words], input=stdin, capture_output=True, timeout=60)
+        return subprocess.run(["docker", "--host", self.url, *words], input=stdin, capture_output=True, timeout=120)
 
     def docker(self, *words: str, stdin: bytes = b"") -> str:
         """Run a command of Docker's own client."""

@@ -16,6 +16,8 @@ SMALL_DISK = "300m"
 """For the kit, an image, and a few homes."""
 # The engine's first process is the shell's own, so that a signal to it reaches the engine.
 IN_ITS_NAMESPACES = 'mount --make-rprivate / && ip link set lo up && exec dockerd "$@"'
+# Nothing in the network of this machine is changed: no bridge, no rule, no setting of the kernel.
+IN_THIS_NETWORK = 'mount --make-rprivate / && exec dockerd --bridge none --iptables=false --ip-forward=false "$@"'
 
 
 @dataclass
@@ -37,7 +39,11 @@ class DockerEngine(ContainerEngine):
         finally:
             os.close(network)
 
-    def _serve(self, *namespaces: str) -> None:
+    def start_in_this_network(self) -> None:
+        """To build images that download packages, with `docker build --network host`. It cannot run workspaces."""
+        self._serve("unshare", "--mount", script=IN_THIS_NETWORK)
+
+    def _serve(self, *namespaces: str, script: str = IN_ITS_NAMESPACES) -> None:
         options = {
             "data-root": self.folder / self.data,
             "exec-root": self.folder / "exec",
@@ -47,7 +53,7 @@ class DockerEngine(ContainerEngine):
             "max-download-attempts": 1,
         }
         words = [word for option, value in options.items() for word in (f"--{option}", str(value))]
-        self.run(*namespaces, "sh", "-c", IN_ITS_NAMESPACES, "sh", *words)
+        self.run(*namespaces, "sh", "-c", script, "sh", *words)
 
     def stop(self) -> None:
         self.end(signal.SIGTERM)

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from importlib.util import find_spec
 
 from torpor.fast_imports import fast_imports
 
@@ -27,7 +28,8 @@ def main() -> None:
 
 def start_fork_server_early(words: Sequence[str]) -> AbstractContextManager[None]:
     """Start the fork server if the command needs it; if it is not used, it ends with the block."""
-    if not wants_workers(words):
+    # Without NumPy, the command itself says what is missing.
+    if not wants_workers(words) or find_spec("numpy") is None:
         return nullcontext()
     from torpor.sort.worker.fork_server import start_early
 

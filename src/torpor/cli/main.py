@@ -14,6 +14,8 @@ from torpor.domain.errors import Refused, TorporError
 
 # The completion scripts of the shells call this instead of a command (`commands.completion`).
 COMPLETE = "__complete"
+SORT_MODULES = frozenset({"grpc", "google", "google.protobuf", "numpy"})
+"""The image for workspaces leaves their packages out (`deploy/images/Dockerfile`)."""
 
 
 def run(argv: Sequence[str]) -> int:
@@ -55,6 +57,9 @@ def to_command_error(error: Exception) -> CommandError:
             return CommandError(ExitCode.REFUSED, error.message, code=error.code, context=error.context)
         case TorporError():
             return CommandError(ExitCode.REFUSED, error.message, code=type(error).__name__.lower(), context=error.context)
+        case ModuleNotFoundError() if error.name in SORT_MODULES:
+            what = "torpor sort needs the packages grpcio, numpy and protobuf, which are not installed here"
+            return usage(what, "docs/how-to/sort.md says how to build an image with them", code="missing_packages")
         case _:
             what = f"unexpected error: {type(error).__name__}: {error}"
             return CommandError(

@@ -59,7 +59,9 @@ def placed(words: list[str], folder: Path, who: str, port: int) -> list[str]:
         "0.0.0.0:7420": f"127.0.0.1:{port}",
     }
     found = []
-    for word in words:
+    # The entry point of the image is `torpor`.
+    assert words[0] == "sort"
+    for word in words[1:]:
         option, equals, value = word.partition("=")
         found.append(
             f"{option}={places.get(value, value)}"
