@@ -64,6 +64,10 @@ class World(ABC):
         """The program writes some output and ends by itself."""
 
     @abstractmethod
+    async def stop_outside(self, workspace_id: str) -> None:
+        """The container is stopped from outside Torpor, by force, while its program runs."""
+
+    @abstractmethod
     async def destroy_volume(self, home: Home) -> None:
         """The volume is removed from outside."""
 
@@ -499,6 +503,25 @@ class RuntimeContract:
         assert not seen.ready
         assert seen.ended.exit_code == 3
         assert "goodbye" in seen.ended.last_lines
+        assert not seen.ended.is_stopped_outside
+
+    @pytest.mark.parametrize("exit_code", [137, 143, 255])
+    async def test_a_program_that_ends_like_a_stopped_one_still_ended_by_itself(self, world: World, exit_code: int) -> None:
+        home = await running(world)
+        await world.end_program(home.workspace_id, exit_code, "goodbye")
+        ended = (await until_ended(world, home)).ended
+        assert ended is not None
+        assert (ended.exit_code, ended.is_stopped_outside, ended.last_lines.strip()) == (exit_code, False, "goodbye")
+
+    async def test_a_container_that_was_stopped_outside_is_no_end_of_its_program(self, world: World) -> None:
+        home = await running(world)
+        await world.stop_outside(home.workspace_id)
+        seen = await until_ended(world, home)
+        assert not seen.ready
+        assert seen.ended is not None
+        assert seen.ended.is_stopped_outside
+        await world.runtime.ensure_running(world.serving(home, revision=2), FENCE, unheard)
+        assert await until_ready(world, home) == ObservedContainer(1, 2, ready=True)
 
     async def test_an_ended_container_can_be_started_again_or_removed(self, world: World) -> None:
         home = await running(world)

@@ -4,7 +4,9 @@
 
 import asyncio
 import contextlib
+import os
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import AsyncIterator
@@ -48,6 +50,9 @@ class InMemory(World):
 
     async def end_program(self, workspace_id: str, exit_code: int, said: str) -> None:
         self.fake.containers[workspace_id].ended = ProgramExit(exit_code, said)
+
+    async def stop_outside(self, workspace_id: str) -> None:
+        self.fake.containers[workspace_id].ended = ProgramExit(137, "", is_stopped_outside=True)
 
     async def destroy_volume(self, home: Home) -> None:
         del self.fake.volumes[home]
@@ -100,6 +105,9 @@ class InAnotherProcess(World):
 
     async def end_program(self, workspace_id: str, exit_code: int, said: str) -> None:
         await self.fate.end_program(workspace_id, exit_code, said)
+
+    async def stop_outside(self, workspace_id: str) -> None:
+        await self.fate.stop_outside(workspace_id)
 
     async def destroy_volume(self, home: Home) -> None:
         await self.fate.destroy_volume(home)
@@ -194,6 +202,11 @@ class OnThisMachine(ProgramWorld):
         ask = f"echo '{exit_code} {said}' > .end && mv .end end && sleep 10"
         with contextlib.suppress(Refused):  # the container ends with the command, so an exit code is optional
             await self.runtime.execute(workspace_id, ["sh", "-c", ask], b"")
+
+    async def stop_outside(self, workspace_id: str) -> None:
+        spawned = self.process._running(workspace_id)._spawned
+        assert spawned is not None
+        os.kill(spawned.pid, signal.SIGKILL)
 
     async def destroy_volume(self, home: Home) -> None:
         shutil.rmtree(self.process.paths.volume(home))

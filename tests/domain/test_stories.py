@@ -11,6 +11,7 @@ from tests.domain.world import EMPTY, KNOBS, Fate, World, asleep, in_torpor, run
 from tests.support.builders import container, look, seen, whole, workspace
 from torpor.domain.effects import BeforeSleep, MakeHome, Pack, Restore, Start, Stop
 from torpor.domain.errors import Reason
+from torpor.domain.explain import explain
 from torpor.domain.planner import Adopt, Begin, Cancel, Finish, GiveUp, Rest, Run, Store, Turn
 from torpor.domain.reconcile import reconcile
 from torpor.domain.records import EffectDone, EffectFailed, ObservedContainer, ProviderOutage, Report
@@ -810,6 +811,56 @@ def test_a_program_killed_after_running_long_is_restarted_at_once() -> None:
     world.run()
     assert world.history() == ["STARTING DONE"]
     assert (world.row.phase, world.row.quick_ends, place(world)) == (Phase.RUNNING, 0, (1, 2))
+
+
+def test_a_container_that_is_stopped_outside_again_and_again_is_restarted_and_never_an_error() -> None:
+    world = running()
+    for _ in range(5):
+        world.pass_time(5)
+        world.stopped_outside()
+        until = world.run().until
+        assert until is not None
+        assert (until - world.now).total_seconds() == 2, "the wait does not grow"
+        why = explain(world.row, ()).why
+        assert why is not None
+        assert "stopped from outside" in why
+        world.now = until
+        world.run()
+        assert (world.row.phase, world.row.quick_ends, world.row.error) == (Phase.RUNNING, 0, None)
+    assert world.history() == ["STARTING DONE"] * 5
+    assert "stopped from outside" in world.begun[-1]
+
+
+def test_a_container_that_is_stopped_outside_after_running_long_is_restarted_at_once() -> None:
+    world = running()
+    world.pass_time(3600)
+    world.stopped_outside()
+    world.run()
+    assert (world.row.phase, world.row.quick_ends, place(world)) == (Phase.RUNNING, 0, (1, 2))
+
+
+def test_a_stop_outside_between_quick_exits_counts_neither_way() -> None:
+    world = running()
+    for end in (world.program_ends, world.stopped_outside, world.program_ends):
+        end()
+        world.now = world.run().until or world.now
+        world.run()
+    assert (world.row.phase, world.row.quick_ends) == (Phase.RUNNING, 2)
+
+
+def test_a_container_that_is_stopped_outside_during_its_start_is_started_again() -> None:
+    world = asleep()
+    world.wish(Wish.RUNNING)
+    world.starts_ready = False
+    for _ in range(5):
+        world.run()
+        world.stopped_outside()
+        world.now = world.run().until or world.now
+    assert (world.row.operation, world.row.error, world.row.error_count) == (Operation.STARTING, None, 0)
+    assert world.history() == ["STARTING ABANDONED"] * 5
+    world.starts_ready = True
+    world.run()
+    assert world.row.phase is Phase.RUNNING
 
 
 def test_quick_exits_before_and_after_a_long_run_are_not_consecutive() -> None:

@@ -92,6 +92,7 @@ CONTAINERS: tuple[ObservedContainer | None, ...] = (
     container(GENERATION, REVISION, ready=False),
     container(GENERATION, REVISION),
     container(GENERATION, REVISION, ended=ProgramExit(1, "oh")),
+    container(GENERATION, REVISION, ended=ProgramExit(137, "oh", is_stopped_outside=True)),
     REMAINS,
     container(GENERATION - 1, REVISION - 1),
 )

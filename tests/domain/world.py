@@ -80,6 +80,8 @@ class World:
         self.effects: list[Effect] = []
         self.told: list[str] = []
         """The history: every attempt that ended, with its outcome."""
+        self.begun: list[str] = []
+        """The history: why each attempt began, if no request did."""
         self.writes = 0
         self._open: set[tuple[str, int]] = set()
         self._ever_opened: set[tuple[str, int]] = set()
@@ -118,6 +120,10 @@ class World:
     def program_ends(self, exit_code: int = 1) -> None:
         assert self.container is not None
         self.container = replace(self.container, ready=False, ended=ProgramExit(exit_code, "its last words"))
+
+    def stopped_outside(self) -> None:
+        assert self.container is not None
+        self.container = replace(self.container, ready=False, ended=ProgramExit(137, "", is_stopped_outside=True))
 
     def pass_time(self, seconds: float) -> None:
         self.now += timedelta(seconds=seconds)
@@ -200,6 +206,7 @@ class World:
             assert opened not in self._ever_opened
             self._ever_opened.add(opened)
             self._open.add(opened)
+            self.begun.append(change.opened.message)
         is_open = after.stage in (Stage.BEFORE_SLEEP, Stage.CALL, Stage.SEE)
         assert self._open == ({(after.op_id, after.op_attempt)} if is_open else set())
 

@@ -55,10 +55,15 @@ class ContainerEngine(ABC):
         """Remove all volumes, containers and images that are not used."""
 
     def run(self, *command: str, ends_by: str = "TERM", **environment: str) -> None:
-        """Run a command until the engine answers. It gets this signal if the tests are killed."""
+        """Run a command until the engine answers."""
+        self.process = self.spawn(*command, ends_by=ends_by, **environment)
+        self.wait()
+
+    def spawn(self, *command: str, ends_by: str = "TERM", **environment: str) -> "subprocess.Popen[bytes]":
+        """Start a process that gets this signal if the tests are killed."""
         variables = [f"{name}={value}" for name, value in environment.items()]
         with (self.folder / "engine.log").open("ab") as log:
-            self.process = subprocess.Popen(
+            return subprocess.Popen(
                 ["setpriv", "--pdeathsig", ends_by, "env", *variables, *command],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -66,7 +71,6 @@ class ContainerEngine(ABC):
                 cwd=self.folder,  # Podman's helpers write a file there if memory runs out
                 start_new_session=True,
             )
-        self.wait()
 
     def wait(self) -> None:
         wait_until(self._answers, within_s=START_S, otherwise=self._last_words)
@@ -81,13 +85,12 @@ class ContainerEngine(ABC):
 
     def end(self, signal_number: int) -> None:
         assert self.process is not None
-        self.process.send_signal(signal_number)
-        try:
-            self.process.wait(STOP_S)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
+        end_process(self.process, signal_number)
         self.process = None
+
+    def remove_containers(self) -> None:
+        if containers := self.docker("ps", "--all", "--quiet").split():
+            self.docker("rm", "--force", *containers)
 
     def remove(self) -> None:
         for path in Path("/sys/fs/cgroup").glob(f"*/{self.folder.name}"):
@@ -143,6 +146,15 @@ class ContainerEngine(ABC):
         return [line.split()[0] for line in lines if not line.endswith(" kit")]
 
 
+def end_process(process: "subprocess.Popen[bytes]", signal_number: int) -> None:
+    process.send_signal(signal_number)
+    try:
+        process.wait(STOP_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
 E = TypeVar("E", bound=ContainerEngine)
 
 
@@ -156,8 +168,6 @@ def running(kind: Callable[[Path], E]) -> Iterator[E]:
         yield engine
     finally:
         if engine.process is not None:
-            containers = engine.docker("ps", "--all", "--quiet").split()
-            if containers:
-                engine.docker("rm", "--force", *containers)
+            engine.remove_containers()
             engine.stop()
         engine.remove()

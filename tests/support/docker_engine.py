@@ -4,46 +4,58 @@ import contextlib
 import os
 import shutil
 import signal
+import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
-from tests.support.container_engine import ContainerEngine, running
+from tests.support.container_engine import ContainerEngine, end_process, running
 from tests.support.requirements import must_have
 from tests.support.small_disk import small_disk
+from tests.support.waiting import wait_until
 
 PACKAGE = "docker.io"
 SMALL_DISK = "300m"
 """For the kit, an image, and a few homes."""
-# The engine's first process is the shell's own, so that a signal to it reaches the engine.
-IN_ITS_NAMESPACES = 'mount --make-rprivate / && ip link set lo up && exec dockerd "$@"'
+# It holds the namespaces, so that the daemon can be restarted in them.
+HOLD = "mount --make-rprivate / && exec sleep infinity"
 # Nothing in the network of this machine is changed: no bridge, no rule, no setting of the kernel.
-IN_THIS_NETWORK = 'mount --make-rprivate / && exec dockerd --bridge none --iptables=false --ip-forward=false "$@"'
+IN_THIS_NETWORK = ("--bridge", "none", "--iptables=false", "--ip-forward=false")
 
 
 @dataclass
 class DockerEngine(ContainerEngine):
     data: str = "data"
     """The folder of the data root."""
+    daemon: "subprocess.Popen[bytes] | None" = None
 
     def start(self) -> None:
-        self._serve("unshare", "--net", "--mount")
-
-    def restart(self, data: str = "data") -> None:
-        """With this data root, in the network of before. Containers end."""
-        assert self.process is not None
-        network = os.open(f"/proc/{self.process.pid}/ns/net", os.O_RDONLY)
-        try:
-            self.stop()
-            self.data = data
-            self._serve("nsenter", f"--net=/proc/{os.getpid()}/fd/{network}", "unshare", "--mount")
-        finally:
-            os.close(network)
+        self._hold("unshare", "--net", "--mount", "sh", "-c", f"ip link set lo up && {HOLD}")
+        self.start_daemon()
 
     def start_in_this_network(self) -> None:
         """To build images that download packages, with `docker build --network host`. It cannot run workspaces."""
-        self._serve("unshare", "--mount", script=IN_THIS_NETWORK)
+        self._hold("unshare", "--mount", "sh", "-c", HOLD)
+        self.start_daemon(*IN_THIS_NETWORK)
 
-    def _serve(self, *namespaces: str, script: str = IN_ITS_NAMESPACES) -> None:
+    def _hold(self, *command: str) -> None:
+        self.process = self.spawn(*command)
+        name = Path(f"/proc/{self.process.pid}/comm")
+        wait_until(lambda: name.read_text() == "sleep\n", otherwise=self._last_words)
+
+    def restart(self, data: str = "data") -> None:
+        """With this data root, in the network of before. Containers end."""
+        self.stop_daemon()
+        self.data = data
+        self.start_daemon()
+
+    def stop(self) -> None:
+        if self.daemon is not None:
+            self.stop_daemon()
+        self.end(signal.SIGTERM)
+
+    def start_daemon(self, *more: str) -> None:
+        assert self.process is not None
         options = {
             "data-root": self.folder / self.data,
             "exec-root": self.folder / "exec",
@@ -53,10 +65,24 @@ class DockerEngine(ContainerEngine):
             "max-download-attempts": 1,
         }
         words = [word for option, value in options.items() for word in (f"--{option}", str(value))]
-        self.run(*namespaces, "sh", "-c", script, "sh", *words)
+        self.daemon = self.spawn("nsenter", f"--target={self.process.pid}", "--net", "--mount", "dockerd", *more, *words)
+        self.wait()
 
-    def stop(self) -> None:
-        self.end(signal.SIGTERM)
+    def stop_daemon(self, signal_number: int = signal.SIGTERM) -> None:
+        """Its containers end, too, unless it is killed: then it ends them when it starts again."""
+        assert self.daemon is not None
+        end_process(self.daemon, signal_number)
+        self.daemon = None
+
+    def remove_containers(self) -> None:
+        if self.daemon is None:
+            self.start_daemon()
+        super().remove_containers()
+
+    def _answers(self) -> bool:
+        assert self.daemon is not None
+        assert self.daemon.poll() is None, self._last_words()
+        return super()._answers()
 
     def prune(self) -> None:
         # Since version 23 only anonymous volumes are removed without it.

@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from torpor.domain.errors import ASKS_HOW_TO_GO_ON, Reason
 from torpor.domain.idle import STEP_DOWN, WHY_DOWN, StayAwake
-from torpor.domain.records import Workspace, WorkspaceError
+from torpor.domain.records import PAUSED, STOPPED_OUTSIDE, Workspace, WorkspaceError
 from torpor.domain.states import Operation, Phase, Stage, Wish, WishOrigin
 from torpor.domain.status import STATUS_OF_OPERATION, STATUS_OF_PHASE
 from torpor.domain.transitions import may_cancel
@@ -124,6 +124,11 @@ DONE_BY_REQUEST: Mapping[Wish, str] = {
     Wish.DELETED: "deleted",
 }
 
+NO_CONTROLLER = (
+    "no controller runs, so nothing is changed. It is being started, or it waits for its engine: an administrator sees the "
+    "reason in its log, in `torpor doctor` and at /health/ready."
+)
+
 # The automatic step from each phase.
 STEP_DOWN_VERB: Mapping[Phase, str] = {Phase.RUNNING: "stop", Phase.STANDBY: "archive"}
 STAYS: Mapping[Phase, str] = {Phase.RUNNING: "Stays running", Phase.STANDBY: "Stays on disk"}
@@ -135,10 +140,11 @@ def explain(
     held_back_at: tuple[str, ...] = (),
     awake: tuple[StayAwake, ...] | None = None,
     can_be_undeleted: bool = True,
+    has_controller: bool = True,
 ) -> Explanation:
     """`archive_keys`: the archives that can be restored, the latest first; `held_back_at`: the providers with a latch;
     `awake`: what prevents the automatic step, None if there is no such step; `can_be_undeleted`: whether an undelete would be
-    accepted, if it is deleted."""
+    accepted, if it is deleted; `has_controller`: whether a controller runs, which carries out every request."""
     asked = _asked(workspace)
     lines = [
         f"Requested: {_requested(workspace)} (request {workspace.wish_version}): {asked.words} at {_instant(asked.at)}.",
@@ -159,6 +165,8 @@ def explain(
     if held_back_at:
         where = " and ".join(held_back_at)
         lines.append(f"Paused: many homes are missing at {where} at once, so nothing is changed there. Ask an administrator.")
+    if not has_controller:
+        lines.append(f"Paused: {NO_CONTROLLER}")
     why = _why(workspace)
     if why:
         lines.append(f"Why: {why}")
@@ -238,7 +246,8 @@ def _waiting(workspace: Workspace) -> WaitCondition | None:
     match workspace.stage:
         case Stage.REST:
             if workspace.due_at is not None and workspace.desired_state is Wish.RUNNING and workspace.phase is Phase.STANDBY:
-                return WaitCondition("the restart of its program, which ended", workspace.due_at)
+                is_stopped = workspace.conditions.container_ready.reason == STOPPED_OUTSIDE
+                return WaitCondition(f"the restart of its program{'' if is_stopped else ', which ended'}", workspace.due_at)
             return WaitCondition("free disk space", None) if workspace.space_awaited is not None else None
         case Stage.BACKOFF:
             return WaitCondition(f"the next attempt after {workspace.attempts} failed", workspace.due_at)
@@ -257,7 +266,8 @@ def _why(workspace: Workspace) -> str | None:
         return f"{workspace.space_awaited}. It continues automatically when there is enough free space."
     error = workspace.error
     if error is None:
-        return f"{workspace.conditions.container_ready.message}." if workspace.is_paused else None
+        container = workspace.conditions.container_ready
+        return f"{container.message}." if container.reason in (PAUSED, STOPPED_OUTSIDE) else None
     tail = error.context.get("last_lines")
     output = f" Its last output: {tail}" if tail else ""
     during = f" during {STATUS_OF_OPERATION[error.operation]}" if error.operation is not Operation.NONE else ""

@@ -13,6 +13,8 @@ from torpor.domain.disk import PAUSED_MEANS
 from torpor.domain.errors import ASKS_HOW_TO_GO_ON, Reason
 from torpor.domain.records import (
     PAUSED,
+    STOPPED_OUTSIDE,
+    STOPPED_OUTSIDE_MEANS,
     Conditions,
     Observation,
     ObservedContainer,
@@ -350,6 +352,8 @@ def _archive_condition(workspace: Workspace, error: WorkspaceError | None) -> Wo
 def _container_condition(container: ObservedContainer | None, facts: ObservedFacts) -> WorkspaceCondition:
     if container is None:
         return WorkspaceCondition(False, "Absent")
+    if container.ended is not None and container.ended.is_stopped_outside:
+        return WorkspaceCondition(False, STOPPED_OUTSIDE, STOPPED_OUTSIDE_MEANS)
     if container.ended is not None:
         return WorkspaceCondition(False, "Ended", f"exit code {container.ended.exit_code}")
     if facts.is_adrift:

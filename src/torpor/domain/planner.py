@@ -16,6 +16,7 @@ from torpor.domain.disk import Disk, shortage
 from torpor.domain.effects import NEXT_EFFECT, BeforeSleep, Effect
 from torpor.domain.errors import ASKS_HOW_TO_GO_ON, IS_RETRIED, Reason
 from torpor.domain.records import (
+    STOPPED_OUTSIDE_MEANS,
     EffectDone,
     EffectFailed,
     ProgramExit,
@@ -127,7 +128,7 @@ class Again:
 
 @dataclass(frozen=True, slots=True)
 class Postpone:
-    """The provider cannot be reached: try again at `at`, count no failure, move the deadline."""
+    """The provider cannot be reached, or stopped the container: try again at `at`, count no failure, move the deadline."""
 
     at: datetime
     outage: Outage
@@ -143,7 +144,7 @@ class WaitForSpace:
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """The program ended: it may be restarted at `at`."""
+    """The program ended, or its container was stopped from outside: it may be restarted at `at`."""
 
     at: datetime
     quick_ends: int
@@ -372,7 +373,10 @@ def _plan_program_end(workspace: Workspace, ended: ProgramExit, look: Circumstan
     tuning = look.tuning
     ready_s = (look.now - workspace.phase_changed_at).total_seconds() if workspace.phase is Phase.RUNNING else 0.0
     before = 0 if _is_forgiven(workspace) else workspace.quick_ends
-    quick_ends = before + 1 if ready_s < tuning.quick_end_s else 0
+    is_quick = ready_s < tuning.quick_end_s
+    if ended.is_stopped_outside:
+        return _plan_stop_outside(workspace, look, quick_ends=before if is_quick else 0, is_quick=is_quick)
+    quick_ends = before + 1 if is_quick else 0
     error = WorkspaceError(
         reason=Reason.ACTION_FAILED,
         message=f"the program ended with exit code {ended.exit_code}",
@@ -392,6 +396,14 @@ def _plan_program_end(workspace: Workspace, ended: ProgramExit, look: Circumstan
     if workspace.operation is Operation.NONE:
         return Restart(at, quick_ends)
     return Retry(error, at, quick_ends)
+
+
+def _plan_stop_outside(workspace: Workspace, look: Circumstances, *, quick_ends: int, is_quick: bool) -> Step:
+    """This is no end of the program and never counts. The wait does not grow: it only limits how often a container starts."""
+    at = look.now + timedelta(seconds=look.tuning.restart_base_s if is_quick else 0.0)
+    if workspace.operation is Operation.NONE:
+        return Restart(at, quick_ends)
+    return Postpone(at, Outage.RUNTIME, STOPPED_OUTSIDE_MEANS)
 
 
 def _recovery_asked(workspace: Workspace, verdict: Verdict, error: WorkspaceError) -> Recovery | None:

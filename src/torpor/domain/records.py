@@ -46,6 +46,8 @@ class ProgramExit:
 
     exit_code: int
     last_lines: str
+    is_stopped_outside: bool = False
+    """The program did not end by itself: the engine or an administrator stopped its container."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +165,11 @@ NOT_OBSERVED = Conditions(
 DISK_LOW = "DiskLow"
 # The reason of `container_ready` while processes of the workspace are paused because the disk is almost full.
 PAUSED = "Paused"
+# The reason of `container_ready` after the engine stopped the container, until it is started again.
+STOPPED_OUTSIDE = "StoppedOutside"
+STOPPED_OUTSIDE_MEANS = (
+    "its container was stopped from outside Torpor: the engine or its machine was restarted, or an administrator stopped it"
+)
 
 # The names of the conditions in the JSON.
 CONDITION_NAMES = {
@@ -436,6 +443,8 @@ class AttemptOpened:
     operation: Operation
     attempt: int
     generation: int
+    message: str = ""
+    """Why it began, if no request did."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -445,6 +454,7 @@ class AttemptClosed:
     outcome: Outcome
     reason: Reason | None = None
     message: str = ""
+    """Empty: the message of its opening stays."""
     done_bytes: int = 0
     """Written to the archive (if it is verified) or to the home. Other progress is not counted in bytes."""
 

@@ -32,6 +32,7 @@ from torpor.domain.planner import (
 )
 from torpor.domain.records import (
     DISK_LOW,
+    STOPPED_OUTSIDE,
     AttemptClosed,
     AttemptOpened,
     Change,
@@ -121,7 +122,8 @@ def _apply(before: Workspace, seen: Workspace, step: Step, look: Circumstances, 
         case Rest() | Run() | Cancel():
             return Change(before, seen)
         case Begin(operation):
-            return _opened(before, _begun(seen, operation, look, new_op_id), guarded=True)
+            begun = _begun(seen, operation, look, new_op_id)
+            return _opened(before, begun, guarded=True, message=_why_it_starts(seen, operation))
         case Adopt():
             return _opened(before, _adopted(seen, look), closed=_closed(seen, Outcome.ABANDONED))
         case Again(forgiven):
@@ -341,9 +343,16 @@ def _deadline(operation: Operation, look: Circumstances, stage: Stage = Stage.CA
     return look.now + timedelta(seconds=before_s + look.tuning.timeouts_s[operation])
 
 
-def _opened(before: Workspace, after: Workspace, *, closed: AttemptClosed | None = None, guarded: bool = False) -> Change:
+def _why_it_starts(seen: Workspace, operation: Operation) -> str:
+    container = seen.conditions.container_ready
+    return container.message if operation is Operation.STARTING and container.reason == STOPPED_OUTSIDE else ""
+
+
+def _opened(
+    before: Workspace, after: Workspace, *, closed: AttemptClosed | None = None, guarded: bool = False, message: str = ""
+) -> Change:
     assert after.op_id is not None
-    opened = AttemptOpened(after.op_id, after.operation, after.op_attempt, after.generation)
+    opened = AttemptOpened(after.op_id, after.operation, after.op_attempt, after.generation, message)
     return Change(before, after, opened=opened, closed=closed, if_wish_unchanged=guarded)
 
 

@@ -13,7 +13,7 @@ channel:
   {"do": "measure"}: one frame O with JSON: CPU seconds, memory, and the foreground commands of terminals
 - `program`: bytes for the program, or a port: bytes for this port of the container's loopback.
 
-Before there are orders, every other request is refused by closing the connection.
+Before there are orders, and while the container ends, every other request is refused by closing the connection.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from torpor.inside import out_of_memory, process_activity
+from torpor.inside import out_of_memory, process_activity, program_end
 from torpor.inside.agent import (
     NO,
     OUTPUT,
@@ -83,6 +83,7 @@ class EngineAgent:
         self._begun: StartedProgram | None = None
         self._children: ChildProcesses | None = None
         self._grace_s = 0.0
+        self._is_ending = False
         self._program: asyncio.Future[int] = self._loop.create_future()
         self._stopped: asyncio.Future[None] = self._loop.create_future()
 
@@ -92,13 +93,19 @@ class EngineAgent:
         serving = self._loop.create_task(serve(listening(port), self._serve))
         over: list[asyncio.Future[Any]] = [self._program, self._stopped]
         await asyncio.wait(over, return_when=asyncio.FIRST_COMPLETED)
-        serving.cancel()
+        # Controllers still ask for its state: a container that does not answer would be removed before its program has saved.
+        self._is_ending = True
+        has_ended = self._program.done()
         if self._children is not None:
-            await end_everything(self._children, self._program, self._grace_s if self._stopped.done() else 0.0)
-        exit_code = self._program.result() if self._program.done() else 128 + signal.SIGTERM
+            await end_everything(self._children, self._program, 0.0 if has_ended else self._grace_s)
+        serving.cancel()
+        exit_code = self._program.result() if has_ended else 128 + signal.SIGTERM
         self._log.finish()
         if exit_code == 128 + signal.SIGKILL and out_of_memory.processes_ended():
             self._log.append(out_of_memory.SENTENCE.encode())
+            self._log.finish()
+        if has_ended:
+            self._log.append(program_end.line(exit_code))
             self._log.finish()
         return exit_code
 
@@ -115,7 +122,7 @@ class EngineAgent:
         except (OSError, ValueError, ProofFailed):
             connection.close()
             return
-        orders = self._begun.orders if self._begun is not None else None
+        orders = self._begun.orders if self._begun is not None and not self._is_ending else None
         if wanted == "control":
             await control(connection, self._handle)
         elif orders is not None and wanted == "program":
@@ -137,9 +144,11 @@ class EngineAgent:
             case {"do": "append_log", "lines": str(lines)}:
                 self._log.append(lines.encode("utf-8", "surrogateescape"))
                 writer.write(frame(YES))
+            case {"do": "probe"} if self._begun is not None and self._is_ending and self._stopped.done():
+                writer.write(frame(YES))  # being stopped is no fault of the program: it counts as ready until it has ended
             case {"do": "measure"}:
                 writer.write(frame(OUTPUT, json.dumps(measure()).encode()))
-            case _ if self._begun is not None and self._children is not None:
+            case _ if self._begun is not None and self._children is not None and not self._is_ending:
                 await handle_request(self._begun.orders, self._children, request, reader, writer)
             case _:
                 pass
@@ -148,6 +157,8 @@ class EngineAgent:
         """Start the program; return why it is refused, or None."""
         if self._begun is not None or self._program.done():
             return "this container already has its orders"
+        if self._is_ending:
+            return "this container is being stopped"
         if refusal := wrong_marker(request["marker_file"], request["marker"]):
             return refusal
         orders = AgentOptions.from_json(request["options"])

@@ -254,6 +254,7 @@ def _from_attempts(change: Change) -> dict[str, Any]:
             "opened_kind": change.opened.operation,
             "opened_attempt": change.opened.attempt,
             "opened_generation": change.opened.generation,
+            "opened_message": change.opened.message,
         }
     if change.closed:
         fields |= {

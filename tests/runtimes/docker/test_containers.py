@@ -182,14 +182,32 @@ async def test_a_program_that_used_too_much_memory_is_said_to_have(runtime: Dock
     container = replace(running_program(home, "{python}", "-S", "-c", code), limits=replace(LIMITS, memory_bytes=96 << 20))
     await runtime.ensure_running(container, FENCE, unheard)
 
-    async def ended() -> ObservedContainer | None:
-        container = await seen(runtime, home)
-        return container if container is not None and container.ended is not None else None
-
-    found = (await until(ended)).ended
+    found = (await until(lambda: ended_one(runtime, home))).ended
     assert found is not None
-    assert found.exit_code == 137
+    assert (found.exit_code, found.is_stopped_outside) == (137, False)
     assert "memory" in found.last_lines
+
+
+@pytest.mark.parametrize("how", [("stop", "--time", "20"), ("kill",), ("kill", "--signal", "TERM")], ids=" ".join)
+async def test_a_container_that_an_administrator_stops_did_not_end_by_itself(
+    engine: ContainerEngine, runtime: DockerRuntime, how: tuple[str, ...]
+) -> None:
+    home = await started(runtime, "sh", "-c", "echo up; trap 'echo saved; exit 0' TERM; while :; do sleep 0.1; done")
+    await until(lambda: said(runtime, home, b"up"))
+    engine.docker(*how, container_name(home.workspace_id))
+    ended = (await until(lambda: ended_one(runtime, home))).ended
+    assert ended is not None
+    assert ended.is_stopped_outside
+    assert ("saved" in ended.last_lines) == (how != ("kill",)), "a stop leaves time to save"
+
+
+async def said(runtime: DockerRuntime, home: Home, word: bytes) -> bool:
+    return word in b"".join([line async for line in runtime.logs(home.workspace_id, tail=10)])
+
+
+async def ended_one(runtime: DockerRuntime, home: Home) -> ObservedContainer | None:
+    container = await seen(runtime, home)
+    return container if container is not None and container.ended is not None else None
 
 
 async def test_a_flood_of_output_does_not_stop_the_agent(runtime: DockerRuntime) -> None:

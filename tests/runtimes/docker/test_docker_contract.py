@@ -13,7 +13,7 @@ from torpor.domain.errors import Refused
 from torpor.inside.proof import connect_with_proof
 from torpor.kit import layout
 from torpor.ports import Container, Home, HomeJob, Runtime
-from torpor.runtimes.docker.object_names import home_name
+from torpor.runtimes.docker.object_names import container_name, home_name
 
 
 class OnDocker(ProgramWorld):
@@ -51,6 +51,9 @@ class OnDocker(ProgramWorld):
         ask = f"echo '{exit_code} {said}' > .end && mv .end end && sleep 10"
         with contextlib.suppress(Refused):  # the container ends with the command, so an exit code is optional
             await self.runtime.execute(workspace_id, ["sh", "-c", ask], b"")
+
+    async def stop_outside(self, workspace_id: str) -> None:
+        self.engine.docker("kill", container_name(workspace_id))
 
     def _containers(self, home: Home) -> list[str]:
         return self.engine.docker("ps", "--all", "--quiet", "--filter", f"name={home_name(home)}").split()

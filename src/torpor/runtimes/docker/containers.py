@@ -4,13 +4,15 @@ import asyncio
 import contextlib
 import json
 import secrets
+import signal
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from torpor.domain.busy import Foreground, Work
 from torpor.domain.errors import Code, Failed, Unavailable
 from torpor.domain.records import ContainerLocation, ProgramExit
 from torpor.domain.usage import Usage
+from torpor.inside import program_end
 from torpor.inside.agent import OUTPUT, YES
 from torpor.inside.engine_agent import Greeting
 from torpor.inside.out_of_memory import SENTENCE
@@ -34,12 +36,16 @@ AGENT_PORT = 7008
 START_S = 30.0
 """How long the agent of a new container may take until it answers."""
 LOOK_S = 0.01
+END_LOOK_S, END_LOOKS = 0.1, 20
+"""How often, and how many times, the engine is asked about a container whose agent has ended."""
 ASK_S = 10.0
 STRAGGLERS_S = 3.0
 """After the grace period: the agent kills what is left and ends."""
 KEPT_LOG_LINES = 1000
 KEPT_LOG_BYTES = 16 << 10
 LAST_LINES = 20
+STOPPED_CODES = (128 + signal.SIGTERM, 128 + signal.SIGKILL, 255)
+"""Of containers that were stopped: by a stop, by force, and by a crash of the engine or its machine."""
 CPU_SHARES = 1024
 """What an engine gives a container of the default weight."""
 DEFAULT_WEIGHT = 100
@@ -74,6 +80,7 @@ class EngineContainers:
         self._kit_volume = volume
         self._images = images
         self._ends: dict[str, ProgramExit] = {}
+        self._were_ready: set[str] = set()
 
     def running(self, listed: ListedContainer) -> RunningContainer | None:
         """The container if it runs; None otherwise, and for one with the key of another installation key."""
@@ -209,10 +216,15 @@ class EngineContainers:
         return await self.last_log(listed)
 
     async def last_log(self, listed: ListedContainer) -> bytes:
-        return (await self._client.logs(listed.id, KEPT_LOG_LINES))[-KEPT_LOG_BYTES:]
+        return (await self._output(listed, KEPT_LOG_LINES))[0][-KEPT_LOG_BYTES:]
+
+    async def _output(self, listed: ListedContainer, lines: int) -> tuple[bytes, int | None]:
+        """The last lines of its program, and its exit code if it ended by itself."""
+        return program_end.split(await self._client.logs(listed.id, lines + 1))
 
     async def remove(self, container: str) -> None:
         self._ends.pop(container, None)
+        self._were_ready.discard(container)
         await self._client.remove_container(container)
 
     # ── observation ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -224,20 +236,38 @@ class EngineContainers:
         """How an ended container ended. The engine is asked once for each."""
         if listed.id not in self._ends:
             facts = await self._client.inspect_container(listed.id) or {}
-            said = await self._client.logs(listed.id, LAST_LINES)
+            said, own_code = await self._output(listed, LAST_LINES)
             state = facts.get("State") or {}
+            exit_code, is_out_of_memory = int(state.get("ExitCode", -1)), bool(state.get("OOMKilled"))
             last_lines = said.decode(errors="replace")
-            if state.get("OOMKilled") and SENTENCE not in last_lines:  # the agent itself was ended
+            if is_out_of_memory and SENTENCE not in last_lines:  # the agent itself was ended
                 last_lines += SENTENCE
-            self._ends[listed.id] = ProgramExit(int(state.get("ExitCode", -1)), last_lines)
+            is_stopped = exit_code in STOPPED_CODES and own_code != exit_code and not is_out_of_memory
+            self._ends[listed.id] = ProgramExit(exit_code, last_lines, is_stopped)
         return self._ends[listed.id]
 
     def forget_all_but(self, containers: set[str]) -> None:
-        """Drop what is known about the ends of containers that other controllers have removed."""
+        """Drop what is known about containers that other controllers have removed."""
+        self._were_ready &= containers
         self._ends = {container: end for container, end in self._ends.items() if container in containers}
 
     async def is_ready(self, running: RunningContainer) -> bool:
-        return await agent_client.port_answers(running.control, self._options.probe_s)
+        is_ready = await agent_client.port_answers(running.control, self._options.probe_s)
+        if is_ready:
+            self._were_ready.add(running.id)
+        return is_ready
+
+    async def after_end(self, listed: ListedContainer, running: RunningContainer) -> ListedContainer:
+        """The container again, if it was ready and its agent has just ended: the engine notices the end a moment later."""
+        for _ in range(END_LOOKS if listed.id in self._were_ready else 0):
+            with contextlib.suppress(OSError):
+                await agent_client.ask(running.control, {"do": "state"}, self._options.probe_s)
+                return listed
+            state = ((await self._client.inspect_container(listed.id) or {}).get("State") or {}).get("Status", listed.state)
+            if state != listed.state:
+                return replace(listed, state=str(state))
+            await asyncio.sleep(END_LOOK_S)
+        return listed
 
     async def has_orders(self, running: RunningContainer) -> bool | None:
         """None if the container has ended meanwhile; Unavailable if its agent does not answer.
@@ -270,7 +300,7 @@ class EngineContainers:
         if (running := self.running(listed)) is not None:
             with contextlib.suppress(OSError):
                 return await agent_client.log(running.control, tail, ASK_S)
-        return await self._client.logs(listed.id, tail)
+        return (await self._output(listed, tail))[0]
 
     async def append_log(self, running: RunningContainer, lines: bytes) -> None:
         text = lines.decode("utf-8", "surrogateescape")

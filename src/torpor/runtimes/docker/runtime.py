@@ -126,14 +126,17 @@ class DockerRuntime:
         )
 
     async def _observe_container(self, listed: ListedContainer, found: EngineListing) -> ObservedContainer:
-        assert listed.home is not None
-        record = found.of(listed.home).record
+        home = listed.home
+        assert home is not None
+        record = found.of(home).record
         revision = (record.revision if record is not None else None) or 0
         running = self._containers.running(listed)
-        ended = await self._end_of(listed) if listed.has_ended else None
         ready = running is not None and await self._containers.is_ready(running)
+        if running is not None and not ready:
+            listed = await self._containers.after_end(listed, running)
+        ended = await self._end_of(listed) if listed.has_ended else None
         location = running.location if running is not None else None
-        return ObservedContainer(listed.home.generation, revision, ready, ended, location=location)
+        return ObservedContainer(home.generation, revision, ready, ended, location=location)
 
     async def _end_of(self, listed: ListedContainer) -> ProgramExit:
         """Its log is kept when the end is first seen: it may stay for long, and the API does not ask the engine."""

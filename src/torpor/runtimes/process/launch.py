@@ -52,6 +52,8 @@ class SpawnedProcess:
         self.pid = self._process.pid
         loop = asyncio.get_running_loop()
         self._ended: asyncio.Future[int] = loop.create_future()
+        self.is_killed = False
+        """It ended by a signal."""
         # Not asyncio's subprocesses: they wait until the pipes close, and a grandchild may keep those open.
         self._handle = os.pidfd_open(self.pid)
         self._transports: list[asyncio.BaseTransport] = []
@@ -61,6 +63,7 @@ class SpawnedProcess:
         asyncio.get_running_loop().remove_reader(self._handle)
         os.close(self._handle)
         code = self._process.wait()
+        self.is_killed = code < 0
         if not self._ended.done():
             self._ended.set_result(code if code >= 0 else 128 - code)
 

@@ -286,7 +286,8 @@ class Supervisor:
             await self._clean_up()
         finally:
             if not self._stopping:
-                self.ended = ProgramExit(code, self._log.last_lines)
+                # The agent returns the exit code of its program, also of a killed one, and is itself killed only from outside.
+                self.ended = ProgramExit(code, self._log.last_lines, is_stopped_outside=spawned.is_killed)
             self._gone.set()
             self._on_change(self._id)
 

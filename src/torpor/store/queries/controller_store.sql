@@ -176,7 +176,7 @@ WITH input AS (
         generation integer, revision integer, home_seen boolean,
         archive_key text, archive_generation integer, archive_revision integer, archive_root text,
         error_info jsonb, error_count integer, quick_ends integer,
-        opened_op_id uuid, opened_kind text, opened_attempt integer, opened_generation integer,
+        opened_op_id uuid, opened_kind text, opened_attempt integer, opened_generation integer, opened_message text,
         closed_op_id uuid, closed_attempt integer, closed_outcome text, closed_reason text, closed_message text,
         closed_bytes bigint,
         proved_size_bytes bigint, proved_home_bytes bigint
@@ -211,15 +211,15 @@ WITH input AS (
 ), closed AS (
     UPDATE operations SET
         ended_at = clock_timestamp(), outcome = input.closed_outcome, reason = input.closed_reason,
-        message = input.closed_message, done_bytes = input.closed_bytes
+        message = coalesce(nullif(input.closed_message, ''), operations.message), done_bytes = input.closed_bytes
     FROM input JOIN written USING (id)
     WHERE operations.workspace_id = input.id
       AND operations.op_id = input.closed_op_id
       AND operations.attempt = input.closed_attempt
     RETURNING 1
 ), opened AS (
-    INSERT INTO operations (workspace_id, op_id, attempt, kind, generation, epoch, started_at)
-    SELECT id, opened_op_id, opened_attempt, opened_kind, opened_generation, input.epoch, clock_timestamp()
+    INSERT INTO operations (workspace_id, op_id, attempt, kind, generation, epoch, started_at, message)
+    SELECT id, opened_op_id, opened_attempt, opened_kind, opened_generation, input.epoch, clock_timestamp(), opened_message
     FROM input JOIN written USING (id)
     -- The count makes `closed` run first: a workspace has one open operation at a time.
     WHERE opened_op_id IS NOT NULL AND (SELECT count(*) FROM closed) >= 0

@@ -77,6 +77,9 @@ class EngineControl:
     async def end_program(self, workspace_id: str, exit_code: int, last_lines: str) -> None:
         await self._line.look("end_program", workspace_id, exit_code, last_lines)
 
+    async def stop_outside(self, workspace_id: str) -> None:
+        await self._line.look("stop_outside", workspace_id)
+
     async def put_volume(self, home: Home, files: Mapping[str, bytes], marker: Marker | None = None) -> None:
         said = {name: text_of(data) for name, data in files.items()}
         await self._line.look("put_volume", home_words(home), said, marker_words(marker) if marker else None)

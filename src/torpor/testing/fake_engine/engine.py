@@ -84,6 +84,10 @@ class _Engine:
         self.world.containers[workspace_id].ended = ProgramExit(exit_code, last_lines)
         self.world.log.append(FakeLogEntry(self.world.clock(), "end_program", workspace_id, 0, ""))
 
+    def stop_outside(self, workspace_id: str) -> None:
+        self.world.containers[workspace_id].ended = ProgramExit(137, "", is_stopped_outside=True)
+        self.world.log.append(FakeLogEntry(self.world.clock(), "end_program", workspace_id, 0, ""))
+
     def put_volume(self, home: Words, files: Mapping[str, str], marker: Words | None) -> None:
         data = {name: bytes_of(text) for name, text in files.items()}
         self.world.volumes[Home(*home)] = FakeVolume(data, Marker(*marker) if marker else None, is_half_made=marker is None)
@@ -194,6 +198,7 @@ LOOKS: Mapping[str, Verb] = {
     "inspect": lambda engine, _, since: _at_once(engine.inspect(since)),
     "set": lambda engine, _, said: _at_once(engine.set(said)),
     "end_program": lambda engine, _, *said: _at_once(engine.end_program(*said)),
+    "stop_outside": lambda engine, _, *said: _at_once(engine.stop_outside(*said)),
     "put_volume": lambda engine, _, *said: _at_once(engine.put_volume(*said)),
     "destroy_volume": lambda engine, _, home: _at_once(engine.destroy_volume(home)),
     "spoil_marker": lambda engine, _, home: _at_once(engine.spoil_marker(home)),

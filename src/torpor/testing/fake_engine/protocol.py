@@ -114,7 +114,7 @@ def _seen_volume(seen: ObservedVolume) -> Words:
 
 
 def _seen_container(seen: ObservedContainer) -> Words:
-    ended = [seen.ended.exit_code, seen.ended.last_lines] if seen.ended else None
+    ended = [seen.ended.exit_code, seen.ended.last_lines, seen.ended.is_stopped_outside] if seen.ended else None
     return [seen.generation, seen.revision, seen.ready, ended, seen.is_paused]
 
 
