@@ -53,6 +53,10 @@ class SecretKey:
         except (InvalidTag, ValueError):
             raise _unreadable(secret, "its encrypted value is damaged") from None
 
+    def id(self) -> str:
+        """Identifies the key, which is created if it is missing, and does not reveal it."""
+        return _id_of(self._read_or_create())
+
     def derive(self, purpose: str) -> bytes:
         """A key for another purpose, the same in every process with this file, which is created if it is missing."""
         return hmac.digest(self._read_or_create(), purpose.encode(), "sha256")

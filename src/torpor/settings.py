@@ -158,6 +158,11 @@ class Settings(BaseModel):
         "agents in containers who connects. With `torpor serve`, all processes need the same one. Default: `secrets.key` in "
         "the data directory, created when needed.",
     )
+    accept_secret_key: str | None = Field(
+        None,
+        description="The id of a new key file that replaces the one that this installation had, for the runtimes `docker` and "
+        "`podman`. Torpor names the id when it refuses the file. Default: another key file is refused.",
+    )
     unconfined: bool = Field(
         False,
         description="`true` (or --unconfined) allows several users although workspaces are not confined from each other "

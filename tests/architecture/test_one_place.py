@@ -17,6 +17,7 @@ SOURCE = Path(torpor.__file__).parent
 NOT_OVER_HTTP = {
     "admin_exists",
     "another_archive_store",
+    "another_secret_key",
     "archives_lost",
     "bad_role",
     "name_in_use",

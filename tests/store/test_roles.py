@@ -171,6 +171,8 @@ async def test_one_operation_at_a_time_in_the_history(populated: str) -> None:
         (Role.CONTROLLER, "UPDATE housekeeping SET gc_requested_at = now()", False),
         (Role.CONTROLLER, "UPDATE housekeeping SET archive_store = 'x', gc_terms = '{}', gc_skipped = '{}'", True),
         (Role.SERVICE, "UPDATE housekeeping SET archive_store = 'x'", False),
+        (Role.SERVICE, "UPDATE housekeeping SET secret_key_id = 'x'", True),
+        (Role.CONTROLLER, "UPDATE housekeeping SET secret_key_id = 'x'", False),
         (Role.CONTROLLER, "INSERT INTO housekeeping DEFAULT VALUES", False),
     ],
 )

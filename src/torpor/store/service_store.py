@@ -241,6 +241,16 @@ class ServiceStore:
         """The live controllers."""
         return await members(self._database)
 
+    async def has_workspaces(self) -> bool:
+        """Also deleted ones count."""
+        has: bool = (await self._database.fetchrow(SERVICE_STORE["has_workspaces"]))["has"]
+        return has
+
+    async def remember_key(self, key_id: str, *, is_accepted: bool) -> str:
+        """The id of this installation's key file: this one, if none was stored before, or if it is accepted."""
+        known: str = (await self._database.fetchrow(SERVICE_STORE["remember_key"], key_id, is_accepted))["secret_key_id"]
+        return known
+
     async def latches(self) -> Sequence[Latch]:
         return [Latch(**row) for row in await self._database.fetch(SERVICE_STORE["latches"])]
 

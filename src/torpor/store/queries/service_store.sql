@@ -335,3 +335,10 @@ DELETE FROM secrets WHERE workspace_id = $1 AND name = $2 RETURNING name;
 
 -- name: remove_secrets
 DELETE FROM secrets WHERE workspace_id = $1;
+
+-- name: remember_key
+-- The first key file that this database was used with stays its key, unless another one is accepted.
+UPDATE housekeeping SET secret_key_id = CASE WHEN $2 THEN $1 ELSE coalesce(secret_key_id, $1) END RETURNING secret_key_id;
+
+-- name: has_workspaces
+SELECT EXISTS (SELECT FROM workspaces) AS has;
