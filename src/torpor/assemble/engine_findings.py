@@ -58,12 +58,15 @@ def _described(facts: EngineFacts) -> str:
 
 async def engine_confinement(settings: Settings) -> list[Finding]:
     """What separates workspaces on the chosen engine; empty if it does not answer."""
-    # The rules of any installation can be tested.
+    # The rules of any installation can be tested. Whether packets are forwarded depends on its network, and the database that
+    # has its name need not run, so all installations of this engine are examined.
     options = replace(docker_options(settings, "torpor"), call_s=ANSWERS_WITHIN_S)
     client = DockerClient(options.engine, options.call_s)
     client.connect()
     try:
-        found = await abilities(client, options, NetworkIsolation(client, options))
+        found = list(await abilities(client, options, NetworkIsolation(client, options)))
+        for installation in await client.installations():
+            found += await NetworkIsolation(client, replace(options, installation=installation)).forwarding()
     except TorporError:
         return []
     finally:

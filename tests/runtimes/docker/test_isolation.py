@@ -28,6 +28,7 @@ from tests.runtimes.docker.test_containers import SLEEPING, ready, running_progr
 from tests.runtimes.made_network import GATEWAY, MACHINE, METADATA, PUBLIC, RESOLVER
 from tests.support.docker_engine import DockerEngine
 from tests.support.waiting import until
+from torpor.assemble.engine_findings import engine_confinement
 from torpor.domain.errors import Code, Failed, Refused
 from torpor.kit import layout
 from torpor.ports import Home
@@ -36,6 +37,7 @@ from torpor.runtimes.docker.containers import AGENT_PORT
 from torpor.runtimes.docker.engine_network import EngineNetwork
 from torpor.runtimes.docker.object_names import container_name
 from torpor.runtimes.docker.runtime import DockerRuntime
+from torpor.settings import load
 
 pytestmark = pytest.mark.anyio
 
@@ -387,6 +389,7 @@ async def test_a_firewall_that_forwards_nothing_is_reported_with_a_remedy_that_w
 ) -> None:
     home = await started(isolated)
     assert not [one for one in await isolated.abilities() if one.what == FORWARDING]
+    assert await doctor_says(around) == []
     around.run("iptables", "-P", "FORWARD", "DROP")
     around.run("iptables", "-F")
     await isolated._isolation.write_rules()
@@ -394,8 +397,18 @@ async def test_a_firewall_that_forwards_nothing_is_reported_with_a_remedy_that_w
     (ability,) = [one for one in await isolated.abilities() if one.what == FORWARDING]
     assert not ability.confined
     assert "policy" in ability.how
+    assert (await doctor_says(around)) == [(False, ability.how, ability.remedy)]
     around.run(*ability.remedy.partition(": ")[2].split())
     assert await reached(isolated, home, OPEN[0], ("tcp", PRIVATE[0], OUTSIDE_PORT)) == {OPEN[0]}
+    assert await doctor_says(around) == []
+
+
+async def doctor_says(around: Surroundings) -> list[tuple[bool, str, str]]:
+    """What `torpor doctor` finds about forwarding: it does not know the name of the installation."""
+    found = await engine_confinement(
+        load({"TORPOR_RUNTIME": "docker", "TORPOR_ENGINE_URL": around.engine.url, "HOME": "/root"})
+    )
+    return [(one.ok, one.detail, one.advice) for one in found if one.what == f"confinement: {FORWARDING}"]
 
 
 async def test_the_agent_answers_although_the_firewall_drops_by_default(around: Surroundings, isolated: DockerRuntime) -> None:

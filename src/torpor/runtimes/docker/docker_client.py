@@ -19,6 +19,7 @@ from torpor.domain.errors import Code, TorporError, Unavailable
 from torpor.runtimes.docker.engine_dialect import NO_SPACE, EngineDialect, all_filters, dialect_of, matches
 from torpor.runtimes.docker.engine_network import EngineNetwork
 from torpor.runtimes.docker.listing import ListedContainer, ListedVolume
+from torpor.runtimes.docker.object_names import INSTALLATION, KIND, ObjectKind
 
 T = TypeVar("T")
 
@@ -292,6 +293,12 @@ class DockerClient:
 
     async def inspect_network(self, name: str) -> Mapping[str, Any] | None:
         return next(iter(await self._networks(name)), None)
+
+    async def installations(self) -> list[str]:
+        """All installations with networks on this engine."""
+        wanted = all_filters([f"{KIND}={ObjectKind.NETWORK}"], ())
+        found = await self._json("networks", params={"filters": json.dumps(wanted)})
+        return sorted({name for one in found if (name := (one.get("Labels") or {}).get(INSTALLATION))})
 
     async def _networks(self, name: str) -> list[Mapping[str, Any]]:
         """All networks with this name, the oldest first."""
