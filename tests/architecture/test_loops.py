@@ -16,6 +16,7 @@ ALLOWED_LOOPS = {
     "accounts/access_watch.py::wait_until_refused": "serves one request; asks the store, which heeds cancellation",
     "api/shell.py::_show": "returns after what it catches",
     "api/shell.py::_warn": "returns after what it catches",
+    "assemble/controller_start.py::_start_later": "catches errors of Torpor only, which are no cancellations",
     "control/effect_executor.py::_give_space_back_though_cancelled": "ends at a deadline; its caller raises the cancellation",
     "control/membership.py::join": "ends at a deadline, and asks the store, which heeds cancellation",
     "control/schedule.py::next": "waits for an event only",

@@ -51,7 +51,7 @@ async def test_a_loop_that_hangs_makes_readiness_503_and_is_named_until_it_runs_
         stack.push_async_callback(bus.close)
         here = await stack.enter_async_context(running(database_url))
         world, settings = FakeWorld(), load({"HOME": str(tmp_path)})
-        checks = health(settings, database, FakeRuntime(world), FakeArchives(world), bus, here.coordinator)
+        checks = health(settings, database, FakeRuntime(world), FakeArchives(world), bus, lambda: here.coordinator)
         transport = httpx.ASGITransport(make_health_app(checks))
         client = await stack.enter_async_context(httpx.AsyncClient(transport=transport, base_url="http://torpor"))
         stack.push_async_callback(stop, *start_tasks(Loop("hanging", turn, interval_s=0.02, turn_s=0.06).run()))
@@ -63,6 +63,11 @@ async def test_a_loop_that_hangs_makes_readiness_503_and_is_named_until_it_runs_
         assert "/homes) has about 5.0 MiB free" in said["disk_low"]
         assert {"controller", "coordinator", "duty-0", "hanging", "lead", "membership"} <= said["loops"].keys()
         assert said["loops"]["controller"]["last_turn_age_seconds"] < 20
+        world.runtime_out = True
+        said = await answered(client, 503)
+        assert (said["runtime"], said["archive_store"]) == (False, True)
+        world.runtime_out = False
+        await answered(client, 200)
         hangs.set()
         said = await answered(client, 503)
         assert said["stalled_loops"] == ["hanging"]

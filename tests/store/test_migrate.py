@@ -35,7 +35,8 @@ DIGESTS = {
     "0018_sizes.sql": "87056495e1fc0dd1",
     "0019_locations.sql": "f547c40f7ecbaf02",
     "0020_images.sql": "4dc0f13888c9869a",
-    "0021_secret_key.sql": "1f5517c6d4897d32",
+    "0021_home_runtime.sql": "7d304fd9db4c561e",
+    "0022_secret_key.sql": "1f5517c6d4897d32",
 }
 
 

@@ -113,7 +113,7 @@ class Accounts:
         self._revocations = revocations
         self._throttle = throttle
         self._passwords = passwords or Passwords()
-        self._confinement = confinement
+        self.confinement = confinement
         self._watching = RevocationWatch(revocations, self.check_rights)
 
     # ── callers ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -519,7 +519,7 @@ class Accounts:
     async def _users_and_confinements(self, writing: UserTransaction) -> tuple[int, Sequence[ControllerConfinement]]:
         """Called after the user is written, so that the count includes it."""
         users, confinements = await writing.users_and_confinements()
-        return users, [self._confinement, *confinements]
+        return users, [self.confinement, *confinements]
 
     async def _tidy(self) -> None:
         """Delete expired credentials. A failure does not fail the request that called this."""

@@ -6,18 +6,13 @@ from torpor.api.oidc import BACK
 from torpor.bus.login_throttle import Throttle
 from torpor.bus.redis import Bus
 from torpor.bus.revocations import Revocations
-from torpor.domain.unconfined import ControllerConfinement
 from torpor.settings import Settings
 from torpor.store.database import Database
 from torpor.store.user_store import UserStore
 
 
-def accounts(
-    settings: Settings, database: Database, bus: Bus, revocations: Revocations, confinement: ControllerConfinement
-) -> Accounts:
-    return Accounts(
-        UserStore(database), revocations, Throttle(bus), session_ttl_s=settings.session_ttl, confinement=confinement
-    )
+def accounts(settings: Settings, database: Database, bus: Bus, revocations: Revocations) -> Accounts:
+    return Accounts(UserStore(database), revocations, Throttle(bus), session_ttl_s=settings.session_ttl)
 
 
 def provider(settings: Settings) -> Provider | None:

@@ -23,8 +23,10 @@ from torpor.runtimes.process.jobs import PASSED_ON_PREFIXES
 from torpor.runtimes.row_access import RowAccess
 from torpor.secret_key import SecretKey
 from torpor.settings import Settings
+from torpor.store.database import Database
 from torpor.store.events import EventStore
 from torpor.store.kept_logs import StoredLogs
+from torpor.store.service_store import ServiceStore
 
 AGENTS = "agents of containers"
 """The purpose of the key that the agents in containers know."""
@@ -32,6 +34,7 @@ AGENTS = "agents of containers"
 
 async def docker_engine(settings: Settings, databases: RoleDatabases, stack: contextlib.AsyncExitStack) -> EngineParts:
     """Only a controller gets a runtime: the engine's socket is root on its machine."""
+    await _require_same_key(settings, databases.service)
     key = await asyncio.to_thread(SecretKey(settings.secret_key_path).derive, AGENTS)
     archives = HomeArchives(
         settings.archives_at, python=tuple(layout.python_argv()), job_environment=store_environment(os.environ)
@@ -40,6 +43,8 @@ async def docker_engine(settings: Settings, databases: RoleDatabases, stack: con
     access = RowAccess(key, StoredLogs(databases.service))
     if databases.controller is None:
         return EngineParts(None, access, archives)
+    has_workspaces = await ServiceStore(databases.service).has_workspaces()
+    require_possible_engine(settings.engine_socket, has_workspaces=has_workspaces)
     installation = uuid.UUID((await EventStore(databases.service).newest()).installation)
     options = replace(
         docker_options(settings, f"torpor-{installation.hex[:12]}"), job_paths=await asyncio.to_thread(_job_paths, settings)
@@ -65,6 +70,18 @@ def docker_options(settings: Settings, installation: str) -> DockerOptions:
     )
 
 
+def require_possible_engine(url: str, *, has_workspaces: bool) -> None:
+    """Refuse an engine that will not answer later either: a socket of others, or, for a new installation, none at all."""
+    path = Path(url.removeprefix("unix://"))
+    if path.exists() and not os.access(path, os.W_OK):
+        advice = "Run Torpor as root, or as a member of the socket's group"
+        raise Refused("bad_setting", f"the engine's socket {path} is not open to this user. {advice}")
+    # An installation with workspaces had an engine, which may start after Torpor.
+    if not path.exists() and not has_workspaces:
+        advice = "Start the engine, or set TORPOR_ENGINE_URL to its socket"
+        raise Refused("bad_setting", f"the engine's socket {path} does not exist. {advice}")
+
+
 def require_shared_key(settings: Settings) -> None:
     """Processes of `serve` may run on several machines, so none of them creates the key."""
     path = settings.secret_key_file
@@ -76,6 +93,21 @@ def require_shared_key(settings: Settings) -> None:
         f"with the runtime `{settings.runtime}`, all processes of `serve` need the same key file, and {what}. Create one, and "
         "give it to all of them: (umask 077; head -c 32 /dev/urandom | base64 > FILE)",
     )
+
+
+async def _require_same_key(settings: Settings, database: Database) -> None:
+    """Refuse another key than the other processes have: each would replace the containers of the others."""
+    path = settings.secret_key_path
+    own = await asyncio.to_thread(SecretKey(path).id)
+    known = await ServiceStore(database).remember_key(own, is_accepted=settings.accept_secret_key == own)
+    if own != known:
+        raise Refused(
+            "another_secret_key",
+            f"the key file {path} is the key {own}, and the other processes of this installation have the key {known}: they "
+            "would replace each other's containers, and could not read the secrets of workspaces. Give this process the same "
+            "key file (TORPOR_SECRET_KEY_FILE). If that key is lost or is to be replaced, stop all processes, and start one "
+            f"with TORPOR_ACCEPT_SECRET_KEY={own}: running workspaces are then restarted, and users set their secrets again",
+        )
 
 
 def store_environment(environ: Mapping[str, str]) -> dict[str, str]:

@@ -4,7 +4,7 @@ import asyncio
 import json
 import sys
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from torpor.api.app import Health
@@ -32,17 +32,18 @@ def health(
     runtime: Runtime | None,
     archives: Archives,
     bus: Bus,
-    coordinator: Coordinator | None,
+    coordinator_of: Callable[[], Coordinator | None],
 ) -> Health:
-    """`coordinator`: of this process, if it has the role controller."""
+    """`coordinator_of`: of this process, if it has the role controller and its engine has answered."""
     service, began = ServiceStore(database), time.monotonic()
 
     async def ready() -> dict[str, Any]:
-        held_back, living, has_bus, has_archives, disk = await asyncio.gather(
+        held_back, living, has_bus, has_archives, has_runtime, disk = await asyncio.gather(
             _answer(_held_back(service)),
             _answer(members(database)),
             _answer(bus.reachable()),
             _answer(archives.reachable()),
+            _answer(_has_runtime(runtime)),
             _answer(_disk(runtime)),
         )
         leader = next((one.node_id for one in living or () if one.is_leader), None)
@@ -50,6 +51,8 @@ def health(
             "database": held_back is not None,
             "bus": bool(has_bus),
             "archive_store": bool(has_archives),
+            # A process without a controller uses no runtime, and lacks none.
+            "runtime": bool(has_runtime),
             "leader": leader,
             "held_back": held_back or [],
             # It affects no running workspace, so it is reported but does not make this process unready.
@@ -57,18 +60,18 @@ def health(
             "stalled_loops": sorted(name for name, loop in loop_statuses().items() if loop.is_stalled),
             "loops": _loops_out(),
         }
-        is_fresh, is_led = True, leader is not None
+        is_fresh, is_led, coordinator = True, leader is not None, coordinator_of()
         if coordinator is not None:
             # The row may still name this process after its duties have ended.
             is_led = is_led and (leader != coordinator.node_id or coordinator.is_leader)
             age_s = coordinator.last_look_age_s
             is_fresh = age_s is not None and age_s < STALE_RESYNC_FACTOR * settings.reconciler_interval
             report["last_look_age_seconds"] = round(age_s, 3) if age_s is not None else None
-        has_services = held_back == [] and report["bus"] and report["archive_store"]
+        has_services = held_back == [] and report["bus"] and report["archive_store"] and report["runtime"]
         return {"ready": has_services and is_led and is_fresh and not report["stalled_loops"], **report}
 
     async def lead() -> dict[str, Any]:
-        living = await members(database)
+        living, coordinator = await members(database), coordinator_of()
         return {
             "is_leader": coordinator.is_leader if coordinator else False,
             "node_id": coordinator.node_id if coordinator else None,
@@ -94,6 +97,10 @@ async def until_ready(checks: Health, within_s: float) -> None:
 
 async def _held_back(service: ServiceStore) -> list[str]:
     return [latch.provider for latch in await service.latches() if latch.released_at is None]
+
+
+async def _has_runtime(runtime: Runtime | None) -> bool:
+    return runtime is None or bool(await runtime.world())
 
 
 async def _disk(runtime: Runtime | None) -> Disk | None:

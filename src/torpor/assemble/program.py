@@ -5,6 +5,7 @@ import contextlib
 import uuid
 from functools import partial
 
+from torpor.accounts import Accounts
 from torpor.api import wire
 from torpor.api.app import make_app, make_health_app
 from torpor.api.event_fanout import EventFeed
@@ -12,6 +13,7 @@ from torpor.api.events import EventSources
 from torpor.api.gc import GcSources
 from torpor.api.sessions import SIGN_IN_LINK
 from torpor.assemble import accounts_wiring, archive_directory, controller_wiring, embedded, engines
+from torpor.assemble.controller_start import start_controller
 from torpor.assemble.controller_wiring import ControllerServices
 from torpor.assemble.credentials import ADMIN, ensure_credentials
 from torpor.assemble.docker_wiring import require_shared_key
@@ -32,17 +34,18 @@ from torpor.bus.usage import RedisUsageSeries
 from torpor.control.coordinator import Coordinator
 from torpor.domain.errors import Refused
 from torpor.paths import CREDENTIALS_FILE
-from torpor.ports import Address, Runtime
+from torpor.ports import Address, Archives, Runtime
 from torpor.secret_key import SecretKey
 from torpor.service.activity import TouchQueue, use_reader
 from torpor.service.use import UseService
 from torpor.service.wishes import Wishes
 from torpor.settings import Settings
-from torpor.store.database import Role
+from torpor.store.database import Database, Role
 from torpor.store.events import EventStore
 from torpor.store.gc import GcStore
 from torpor.store.migrate import migrate, require_migrated
 from torpor.store.service_store import ServiceStore
+from torpor.templates.catalogue import Catalogue
 
 PREDECESSOR_S = 10.0
 READY_WITHIN_S = 10.0
@@ -136,42 +139,21 @@ async def _start(
         catalogue=catalogue,
     )
     revocations = Revocations(bus)
-    confinement = await engines.confinement(settings, runtime)
-    accounts = accounts_wiring.accounts(settings, database, bus, revocations, confinement)
+    accounts = accounts_wiring.accounts(settings, database, bus, revocations)
     await stack.enter_async_context(background(accounts.run(), "people"))
-    coordinator = None
     if controlled is not None and runtime is not None:
-        coordinator = await controller_wiring.coordinator(
-            settings,
-            url,
-            controlled,
-            runtime,
-            archives,
-            using,
-            ControllerServices(activity, feed, touches.touch, usage),
-            confinement,
-            catalogue,
+        around = ControllerServices(activity, feed, touches.touch, usage)
+        begun = partial(
+            _controller, settings, url, controlled, runtime, archives, wishes, around, catalogue, hints, accounts, notifier
         )
-        notifier.listener = coordinator
-        await coordinator.join(within_s=PREDECESSOR_S)
-        await controller_wiring.require_our_store(archives, controlled, settings)
-    # After joining, so that another controller of the same world that is still alive is not disturbed.
-    await engines.start(runtime, confinement, settings.disk_reserve_bytes, stack)
+        await start_controller(begun, runtime, stack)
     code = await ensure_credentials(settings, accounts) if is_first_user_made else None
-    if coordinator is not None and runtime is not None:
-        await complete_switch(wishes.switch, runtime, archives)
-        await stack.enter_async_context(background(coordinator.run(), "coordinator"))
-        await stack.enter_async_context(background(hints.listen(coordinator.hint), "hints"))
-        watch = controller_wiring.busy_watch(settings, runtime, activity, using, catalogue)
-        await stack.enter_async_context(background(watch.run(), "busy"))
-        sampling = controller_wiring.usage_watch(runtime, usage)
-        await stack.enter_async_context(background(sampling.run(), "usage"))
     if ProcessRole.PROXY in parts:
         behind = ProxyServices(
             ServiceStore(database), EventStore(database), wishes, accounts, revocations, engine.access, activity, feed
         )
         await stack.enter_async_context(proxy.open(behind))
-    checks = health(settings, database, runtime, archives, bus, coordinator)
+    checks = health(settings, database, runtime, archives, bus, lambda: notifier.listener)
     app, events = make_health_app(checks), None
     if ProcessRole.API in parts:
         events = EventFeed(EventStore(database), feed, encode=partial(wire.workspace_json, hosts=proxy.hosts))
@@ -194,6 +176,39 @@ async def _start(
         await stack.enter_async_context(background(events.run(), "events"))
     await until_ready(checks, READY_WITHIN_S)
     return code
+
+
+async def _controller(
+    settings: Settings,
+    url: str,
+    controlled: Database,
+    runtime: Runtime,
+    archives: Archives,
+    wishes: Wishes,
+    around: ControllerServices,
+    catalogue: Catalogue,
+    hints: RedisHints,
+    accounts: Accounts,
+    notifier: "ChangeNotifier",
+    stack: contextlib.AsyncExitStack,
+) -> None:
+    """Start the controller. Unavailable if its engine does not answer; then this can be repeated."""
+    accounts.confinement = confinement = await engines.confinement(settings, runtime)
+    coordinator = await controller_wiring.coordinator(
+        settings, url, controlled, runtime, archives, wishes.using, around, confinement, catalogue
+    )
+    await coordinator.join(within_s=PREDECESSOR_S)
+    await controller_wiring.require_our_store(archives, controlled, settings)
+    # After joining, so that another controller of the same world that is still alive is not disturbed.
+    await engines.start(runtime, confinement, settings.disk_reserve_bytes, stack)
+    await complete_switch(wishes.switch, runtime, archives)
+    notifier.listener = coordinator
+    await stack.enter_async_context(background(coordinator.run(), "coordinator"))
+    await stack.enter_async_context(background(hints.listen(coordinator.hint), "hints"))
+    watch = controller_wiring.busy_watch(settings, runtime, around.activity, wishes.using, catalogue)
+    await stack.enter_async_context(background(watch.run(), "busy"))
+    sampling = controller_wiring.usage_watch(runtime, around.usage)
+    await stack.enter_async_context(background(sampling.run(), "usage"))
 
 
 def _grace_s(settings: Settings, runtime: Runtime | None) -> float:

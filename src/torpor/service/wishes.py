@@ -390,7 +390,8 @@ class Wishes:
         keys = tuple(str(one.archive.key) for one in await self._store.archives(found.id))
         held_back_at = tuple(latch.provider for latch in await self._store.latches() if latch.released_at is None)
         can_be_undeleted = await self._can_be_undeleted(found, keys)
-        return found, explain(found, keys, held_back_at, await self.using.why_awake(found), can_be_undeleted)
+        awake, has_controller = await self.using.why_awake(found), bool(await self._store.members())
+        return found, explain(found, keys, held_back_at, awake, can_be_undeleted, has_controller)
 
     async def _can_be_undeleted(self, workspace: Workspace, kept_keys: tuple[str, ...]) -> bool:
         """Whether `undelete` would be accepted now."""

@@ -234,6 +234,7 @@ export interface Readiness {
   database: boolean;
   bus: boolean;
   archive_store: boolean;
+  runtime: boolean;
   leader: string | null;
   held_back: string[];
   stalled_loops: string[];

@@ -94,6 +94,7 @@ function Health() {
     ["Database", data?.database, ""],
     ["Bus (Redis)", data?.bus, ""],
     ["Archive store", data?.archive_store, ""],
+    ["Runtime", data?.runtime, ""],
     ["Leader elected", data ? data.leader !== null : undefined, ""],
     ["No latch set", data ? data.held_back.length === 0 : undefined, data?.held_back.join(", ") ?? ""],
     ["All loops run", data ? data.stalled_loops.length === 0 : undefined, data?.stalled_loops.join(", ") ?? ""],
