@@ -1,0 +1,142 @@
+"""Provision volumes for a Kubernetes cluster of tests: every PersistentVolume is a folder of this machine.
+
+    python -m tests.support.kubernetes_volumes KUBECONFIG FOLDER
+
+It acts like the provisioner of a real cluster: it waits until the scheduler has chosen a node, creates the volume, and removes
+volume and files when the claim is gone. A volume of the class `local` can only be used on its node, one of the class `shared`
+on every node, like a disk on the network.
+"""
+
+import shutil
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx2
+from lightkube import ApiError, Client, KubeConfig
+from lightkube.models.core_v1 import (
+    LocalVolumeSource,
+    NodeSelector,
+    NodeSelectorRequirement,
+    NodeSelectorTerm,
+    ObjectReference,
+    PersistentVolumeSpec,
+    VolumeNodeAffinity,
+)
+from lightkube.models.meta_v1 import ObjectMeta
+from lightkube.resources.core_v1 import PersistentVolume, PersistentVolumeClaim
+from lightkube.resources.storage_v1 import StorageClass
+
+PROVISIONER = "torpor.test/folders"
+LOCAL, SHARED = "local", "shared"
+SELECTED_NODE = "volume.kubernetes.io/selected-node"
+PROVISIONED_BY = "pv.kubernetes.io/provisioned-by"
+NOT_THERE, EXISTS = 404, 409
+
+
+def storage_classes() -> list[dict[str, Any]]:
+    """`local` is the default of the cluster."""
+    return [
+        {
+            "apiVersion": "storage.k8s.io/v1",
+            "kind": "StorageClass",
+            "metadata": {
+                "name": name,
+                "annotations": {"storageclass.kubernetes.io/is-default-class": str(name == LOCAL).lower()},
+            },
+            "provisioner": PROVISIONER,
+            "reclaimPolicy": "Delete",
+            "volumeBindingMode": "WaitForFirstConsumer",
+            "allowVolumeExpansion": True,
+        }
+        for name in (LOCAL, SHARED)
+    ]
+
+
+class Provisioner:
+    def __init__(self, client: Client, folder: Path) -> None:
+        self._client = client
+        self._folder = folder
+
+    def provision(self, claim: PersistentVolumeClaim) -> None:
+        """Create the volume of a claim that waits for one."""
+        assert claim.metadata
+        assert claim.spec
+        assert claim.spec.storageClassName is not None
+        assert claim.spec.resources
+        assert claim.spec.resources.requests
+        storage = self._client.get(StorageClass, claim.spec.storageClassName)
+        node = (claim.metadata.annotations or {}).get(SELECTED_NODE)
+        if storage.provisioner != PROVISIONER or claim.spec.volumeName or not node:
+            return
+        name = f"pvc-{claim.metadata.uid}"
+        path = self._folder / name
+        path.mkdir(exist_ok=True)
+        path.chmod(0o777)  # as the root of a new disk would be with an fsGroup, and without one, too
+        label = ("kubernetes.io/hostname", node) if claim.spec.storageClassName == LOCAL else ("kubernetes.io/os", "linux")
+        term = NodeSelectorTerm(matchExpressions=[NodeSelectorRequirement(label[0], "In", [label[1]])])
+        volume = PersistentVolume(
+            metadata=ObjectMeta(name=name, annotations={PROVISIONED_BY: PROVISIONER}),
+            spec=PersistentVolumeSpec(
+                accessModes=claim.spec.accessModes,
+                capacity=claim.spec.resources.requests,
+                claimRef=ObjectReference(
+                    apiVersion="v1",
+                    kind="PersistentVolumeClaim",
+                    name=claim.metadata.name,
+                    namespace=claim.metadata.namespace,
+                    uid=claim.metadata.uid,
+                ),
+                local=LocalVolumeSource(str(path)),
+                nodeAffinity=VolumeNodeAffinity(required=NodeSelector([term])),
+                persistentVolumeReclaimPolicy=storage.reclaimPolicy,
+                storageClassName=claim.spec.storageClassName,
+                volumeMode=claim.spec.volumeMode,
+            ),
+        )
+        self._client.create(volume)
+
+    def reclaim(self, volume: PersistentVolume) -> None:
+        """Remove a volume whose claim is gone."""
+        assert volume.metadata
+        assert volume.metadata.name
+        assert volume.spec
+        if (volume.metadata.annotations or {}).get(PROVISIONED_BY) != PROVISIONER:
+            return
+        is_released = volume.status is not None and volume.status.phase == "Released"
+        if is_released and volume.spec.persistentVolumeReclaimPolicy == "Delete":
+            self._client.delete(PersistentVolume, volume.metadata.name)
+            shutil.rmtree(self._folder / volume.metadata.name, ignore_errors=True)
+
+
+def follow(client: Client, kind: type[Any], handle: Callable[[Any], None]) -> None:
+    """Handle every object of a kind whenever it changes, and all of them after a lost connection."""
+    while True:
+        try:
+            for event, found in client.watch(kind, namespace="*") if kind is PersistentVolumeClaim else client.watch(kind):
+                if event in ("ADDED", "MODIFIED"):
+                    attempt(handle, found)
+        except (ApiError, httpx2.HTTPError) as error:
+            print(f"{kind.__name__}: {error}; watching again", flush=True)
+
+
+def attempt(handle: Callable[[Any], None], found: Any) -> None:
+    try:
+        handle(found)
+    except ApiError as error:
+        # Handled before: the event is older than the change.
+        if error.status.code not in (NOT_THERE, EXISTS):
+            raise
+
+
+def main(kubeconfig: str, folder: str) -> None:
+    client = Client(KubeConfig.from_file(kubeconfig), trust_env=False)
+    provisioner = Provisioner(client, Path(folder))
+    threading.Thread(target=follow, args=(client, PersistentVolume, provisioner.reclaim), daemon=True).start()
+    follow(client, PersistentVolumeClaim, provisioner.provision)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
