@@ -150,6 +150,9 @@ def write_wrapper(go: str, module: Module, folder: Path) -> None:
     lines += [f"require {module.path} {module.version}"]
     lines += [f"replace {part} => {part} {of_parts}" for part in parts]
     (folder / "go.mod").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    # The hashes that the authors of the module pinned; Go asks its checksum database for the others.
+    if (sums := Path(facts["Dir"], "go.sum")).exists():
+        (folder / "go.sum").write_bytes(sums.read_bytes())
 
 
 def compile_program(go: str, module: Module, program: str, wrapper: Path) -> Path:

@@ -1,6 +1,9 @@
 """Test the Kubernetes clusters that the other tests use."""
 
+import contextlib
+import socket
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,8 +11,12 @@ from lightkube import Client, KubeConfig
 from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.core_v1 import ConfigMap
 
-from tests.support.kubernetes_cluster import IMAGE, KubernetesCluster, api_server
+from tests.support.cgroup_removal import cgroups_of
+from tests.support.image_files import busybox_image_file
+from tests.support.kubernetes_cluster import IMAGE, KubernetesCluster, api_server, cluster
 from tests.support.kubernetes_control_plane import as_list
+from tests.support.kubernetes_node import PODS
+from tests.support.kubernetes_volumes import SHARED
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.kubernetes
@@ -22,7 +29,8 @@ RESTRICTED = {
     "runAsUser": 1000,
     "seccompProfile": {"type": "RuntimeDefault"},
 }
-LABELS = {"app": "tests"}
+BUSYBOX = "torpor-test-busybox:1"
+PORT = 8080
 
 
 def pod(
@@ -32,11 +40,11 @@ def pod(
     claim: str = "",
     security: Mapping[str, Any] = RESTRICTED,
     node: str = "",
-    labels: Mapping[str, str] = LABELS,
+    image: str = IMAGE,
 ) -> dict[str, Any]:
     container: dict[str, Any] = {
         "name": "main",
-        "image": IMAGE,
+        "image": image,
         "imagePullPolicy": "IfNotPresent",
         "command": command,
         "securityContext": security,
@@ -53,7 +61,7 @@ def pod(
         spec["volumes"] = [{"name": "home", "persistentVolumeClaim": {"claimName": claim}}]
     if node:
         spec["nodeSelector"] = {"kubernetes.io/hostname": node}
-    metadata = {"name": name, "namespace": namespace, "labels": labels}
+    metadata = {"name": name, "namespace": namespace, "labels": {"app": name}}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
@@ -69,7 +77,8 @@ def until_phase(kubernetes: KubernetesCluster, namespace: str, name: str, phase:
         return shown if shown["status"].get("phase") == phase else None
 
     def otherwise() -> str:
-        return kubernetes.control.kubectl("describe", "pod", name, "--namespace", namespace)
+        described = kubernetes.control.kubectl("describe", "pod,pvc,pv", "--namespace", namespace)
+        return f"{described}\n{kubernetes.control.components['provisioner'].last_lines()}"
 
     return wait_until(found, within_s=POD_S, every_s=0.2, otherwise=otherwise)
 
@@ -123,3 +132,97 @@ def test_a_command_can_be_run_in_a_pod(kubernetes: KubernetesCluster, namespace:
     kubernetes.control.apply(pod(namespace, "one", "sleep", "1000"))
     until_phase(kubernetes, namespace, "one", "Running")
     assert kubernetes.control.kubectl("exec", "one", "--namespace", namespace, "--", "echo", "from inside") == "from inside\n"
+
+
+# ── network policies ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def serve(kubernetes: KubernetesCluster, namespace: str, name: str) -> str:
+    """A pod that answers on PORT; returns its address."""
+    command = ("/busybox", "httpd", "-f", "-p", str(PORT), "-h", "/")
+    kubernetes.control.apply(pod(namespace, name, *command, image=BUSYBOX))
+    address: str = until_phase(kubernetes, namespace, name, "Running")["status"]["podIP"]
+    return address
+
+
+def reaches(kubernetes: KubernetesCluster, namespace: str, name: str, address: str) -> bool:
+    fetch = ("/busybox", "wget", "-q", "-T", "2", "-O", "/dev/null", f"http://{address}:{PORT}/busybox")
+    words = ("exec", name, "--namespace", namespace, "--", "/busybox", "sh", "-c", f"if {' '.join(fetch)}; then echo yes; fi")
+    return kubernetes.control.kubectl(*words) == "yes\n"
+
+
+def connects(kubernetes: KubernetesCluster, address: str) -> bool:
+    """From the control plane."""
+    with kubernetes.network(), contextlib.suppress(OSError), socket.create_connection((address, PORT), timeout=2):
+        return True
+    return False
+
+
+def policy(namespace: str, name: str, app: str, **spec: Any) -> dict[str, Any]:
+    metadata = {"name": name, "namespace": namespace}
+    spec = {"podSelector": {"matchLabels": {"app": app}}, "policyTypes": [one.capitalize() for one in spec], **spec}
+    return {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": metadata, "spec": spec}
+
+
+def test_network_policies_are_enforced(kubernetes: KubernetesCluster, namespace: str) -> None:
+    kubernetes.nodes[0].import_image(busybox_image_file(BUSYBOX))
+    server = serve(kubernetes, namespace, "server")
+    friend = serve(kubernetes, namespace, "friend")
+    serve(kubernetes, namespace, "stranger")
+    assert connects(kubernetes, server)
+    for name in ("friend", "stranger"):
+        assert reaches(kubernetes, namespace, name, server)
+
+    only_friend = [{"from": [{"podSelector": {"matchLabels": {"app": "friend"}}}]}]
+    kubernetes.control.apply(policy(namespace, "in", "server", ingress=only_friend))
+    wait_until(lambda: not reaches(kubernetes, namespace, "stranger", server))
+    assert reaches(kubernetes, namespace, "friend", server)
+    assert not connects(kubernetes, server)
+
+    not_to_pods = [{"to": [{"ipBlock": {"cidr": "0.0.0.0/0", "except": [PODS]}}]}]
+    kubernetes.control.apply(policy(namespace, "out", "stranger", egress=not_to_pods))
+    wait_until(lambda: not reaches(kubernetes, namespace, "stranger", friend))
+    assert reaches(kubernetes, namespace, "friend", server)
+
+
+# ── several nodes, and the end ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_shared_volume_moves_between_nodes_and_nothing_is_left_at_the_end() -> None:
+    with cluster(nodes=2) as made:
+        folder = made.control.folder
+        assert cgroups_of(folder.name)
+        made.control.apply(
+            claim("default", "shared", storageClassName=SHARED),
+            claim("default", "local"),
+            pod("default", "first", "sh", "-c", "echo here > /home/file", claim="shared", node="node-1"),
+            pod("default", "holder", "true", claim="local", node="node-1"),
+        )
+        until_phase(made, "default", "first", "Succeeded")
+        until_phase(made, "default", "holder", "Succeeded")
+        made.control.apply(
+            pod("default", "second", "cat", "/home/file", claim="shared", node="node-2"),
+            pod("default", "elsewhere", "true", claim="local", node="node-2"),
+        )
+        until_phase(made, "default", "second", "Succeeded")
+        assert output(made, "default", "second") == "here\n"
+        conditions = made.control.get("pod", "elsewhere")["status"]["conditions"]
+        assert [one["reason"] for one in conditions if one["type"] == "PodScheduled"] == ["Unschedulable"]
+        made.control.apply(pod("default", "stays", "sleep", "1000"))
+        until_phase(made, "default", "stays", "Running")
+        processes = processes_of(folder)
+    assert processes
+    assert not processes_of(folder)
+    assert not folder.exists()
+    assert not cgroups_of(folder.name)
+    assert str(folder) not in Path("/proc/self/mountinfo").read_text()
+    assert {"nodes", "node-1", "node-2"}.isdisjoint(path.name for path in Path("/sys/class/net").iterdir())
+
+
+def processes_of(folder: Path) -> list[str]:
+    """The command lines that name this folder; those of shims do not, but they end with their namespaces."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):  # it has ended
+            found.append(path.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+    return [line for line in found if str(folder) in line]

@@ -14,9 +14,9 @@ import argparse
 import contextlib
 import os
 import shutil
+import signal
 import sys
 import tempfile
-import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -24,6 +24,7 @@ from pathlib import Path
 
 from tools.kubernetes import cache_folder, missing_programs
 
+from tests.support.cgroup_removal import remove_cgroups
 from tests.support.engine_image import image_archive
 from tests.support.free_ports import free_ports
 from tests.support.image_files import image_file
@@ -117,6 +118,13 @@ class KubernetesCluster:
         """Until a controller has created the default one of a namespace; no pod can be created without it."""
         wait_until(lambda: self.control.get("serviceaccounts", "--namespace", namespace)["items"], every_s=0.1)
 
+    def must_run(self) -> None:
+        """No component has ended by itself; a test may have stopped some."""
+        for components in (self.control.components, *(node.components for node in self.nodes)):
+            for component in components.values():
+                if component.process is not None:
+                    component.must_run()
+
     def stop(self) -> None:
         for node in self.nodes:
             node.stop()
@@ -139,27 +147,8 @@ def _folder() -> Iterator[Path]:
     try:
         yield folder
     finally:
-        _remove_cgroups(folder.name)
+        remove_cgroups(folder.name)
         shutil.rmtree(folder)
-
-
-def _remove_cgroups(beginning: str) -> None:
-    def try_once() -> bool:
-        root = Path("/sys/fs/cgroup")
-        made = [path for pattern in ("", "*/") for path in root.glob(f"{pattern}{beginning}*")]
-        for path in made:
-            for below in sorted((one for one in path.rglob("*") if one.is_dir()), reverse=True):
-                below.rmdir()
-            path.rmdir()
-        return True
-
-    def is_gone() -> bool:
-        # The kernel takes a moment until a cgroup without processes can be removed.
-        with contextlib.suppress(OSError):
-            return try_once()
-        return False
-
-    wait_until(is_gone)
 
 
 @contextlib.contextmanager
@@ -193,6 +182,7 @@ def cluster(*, nodes: int = 1, network_policies: bool = False) -> Iterator[Kuber
             try:
                 made.start(nodes=nodes, network_policies=network_policies)
                 yield made
+                made.must_run()
             finally:
                 made.stop()
         finally:
@@ -205,7 +195,10 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=1)
     parser.add_argument("--network-policies", action="store_true", help="enforce NetworkPolicies")
     options = parser.parse_args()
-    with contextlib.ExitStack() as stack:
+    # A signal while it starts stops it, too. A shell starts background jobs with SIGINT ignored.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
+    with contextlib.suppress(KeyboardInterrupt), contextlib.ExitStack() as stack:
         if options.alone:
             control = stack.enter_context(api_server())
         else:
@@ -215,8 +208,7 @@ def main() -> None:
         print(f"Kubernetes is ready at {control.url}; Ctrl-C removes it.")
         print(f"  a shell with kubectl:  {' '.join((*control.place.enter, *shell))}")
         print(f"  logs:                  {control.folder}/*.log and {control.folder}/node-*/*.log", flush=True)
-        with contextlib.suppress(KeyboardInterrupt):
-            threading.Event().wait()
+        signal.pause()
 
 
 if __name__ == "__main__":

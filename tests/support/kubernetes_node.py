@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.support.cgroup_removal import CGROUPS
 from tests.support.image_files import busybox_image_file
 from tests.support.kubernetes_component import Component, flags
 from tests.support.kubernetes_control_plane import ControlPlane
@@ -209,10 +210,9 @@ class KubernetesNode:
     # ── cgroups ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _make_cgroups(self) -> None:
-        root = Path("/sys/fs/cgroup")
-        controllers = [root] if (root / "cgroup.controllers").exists() else [path for path in root.iterdir() if path.is_dir()]
-        for controller in controllers:
-            (controller / self.cgroup).mkdir()
+        is_unified = (CGROUPS / "cgroup.controllers").exists()
+        for hierarchy in [CGROUPS] if is_unified else [path for path in CGROUPS.iterdir() if path.is_dir()]:
+            (hierarchy / self.cgroup).mkdir()
 
     # ── configuration ─────────────────────────────────────────────────────────────────────────────────────────────────
 

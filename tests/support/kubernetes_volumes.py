@@ -7,10 +7,11 @@ volume and files when the claim is gone. A volume of the class `local` can only 
 on every node, like a disk on the network.
 """
 
+import contextlib
 import shutil
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ LOCAL, SHARED = "local", "shared"
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
 PROVISIONED_BY = "pv.kubernetes.io/provisioned-by"
 NOT_THERE, EXISTS = 404, 409
+EVERY_S = 2.0
 
 
 def storage_classes() -> list[dict[str, Any]]:
@@ -64,13 +66,13 @@ class Provisioner:
         """Create the volume of a claim that waits for one."""
         assert claim.metadata
         assert claim.spec
-        assert claim.spec.storageClassName is not None
-        assert claim.spec.resources
-        assert claim.spec.resources.requests
-        storage = self._client.get(StorageClass, claim.spec.storageClassName)
         node = (claim.metadata.annotations or {}).get(SELECTED_NODE)
-        if storage.provisioner != PROVISIONER or claim.spec.volumeName or not node:
+        if claim.spec.volumeName or not claim.spec.storageClassName or not node:
             return
+        storage = self._client.get(StorageClass, claim.spec.storageClassName)
+        if storage.provisioner != PROVISIONER:
+            return
+        assert claim.spec.resources
         name = f"pvc-{claim.metadata.uid}"
         path = self._folder / name
         path.mkdir(exist_ok=True)
@@ -110,32 +112,47 @@ class Provisioner:
             self._client.delete(PersistentVolume, volume.metadata.name)
             shutil.rmtree(self._folder / volume.metadata.name, ignore_errors=True)
 
+    def pass_over_all(self) -> None:
+        for claim in self._client.list(PersistentVolumeClaim, namespace="*"):
+            self._attempt(self.provision, claim)
+        for volume in self._client.list(PersistentVolume):
+            self._attempt(self.reclaim, volume)
 
-def follow(client: Client, kind: type[Any], handle: Callable[[Any], None]) -> None:
-    """Handle every object of a kind whenever it changes, and all of them after a lost connection."""
-    while True:
+    def _attempt(self, handle: Callable[[Any], None], found: Any) -> None:
         try:
-            for event, found in client.watch(kind, namespace="*") if kind is PersistentVolumeClaim else client.watch(kind):
-                if event in ("ADDED", "MODIFIED"):
-                    attempt(handle, found)
-        except (ApiError, httpx2.HTTPError) as error:
-            print(f"{kind.__name__}: {error}; watching again", flush=True)
+            handle(found)
+        except ApiError as error:
+            # It has changed since the list.
+            if error.status.code not in (NOT_THERE, EXISTS):
+                raise
 
 
-def attempt(handle: Callable[[Any], None], found: Any) -> None:
-    try:
-        handle(found)
-    except ApiError as error:
-        # Handled before: the event is older than the change.
-        if error.status.code not in (NOT_THERE, EXISTS):
-            raise
+def notice(events: Callable[[], Iterator[object]], changed: threading.Event) -> None:
+    """An event is a hint that there is something to do; a lost one delays it until the next pass."""
+    while True:
+        with contextlib.suppress(httpx2.HTTPError):
+            for _ in events():
+                changed.set()
+        changed.wait(EVERY_S)
 
 
 def main(kubeconfig: str, folder: str) -> None:
     client = Client(KubeConfig.from_file(kubeconfig), trust_env=False)
     provisioner = Provisioner(client, Path(folder))
-    threading.Thread(target=follow, args=(client, PersistentVolume, provisioner.reclaim), daemon=True).start()
-    follow(client, PersistentVolumeClaim, provisioner.provision)
+    changed = threading.Event()
+    watches: tuple[Callable[[], Iterator[object]], ...] = (
+        lambda: client.watch(PersistentVolumeClaim, namespace="*"),
+        lambda: client.watch(PersistentVolume),
+    )
+    for events in watches:
+        threading.Thread(target=notice, args=(events, changed), daemon=True).start()
+    while True:
+        changed.clear()
+        try:
+            provisioner.pass_over_all()
+        except httpx2.HTTPError as error:
+            print(f"cannot provision now: {error!r}", flush=True)
+        changed.wait(EVERY_S)
 
 
 if __name__ == "__main__":
