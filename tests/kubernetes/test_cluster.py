@@ -1,6 +1,7 @@
 """Test the Kubernetes clusters that the other tests use."""
 
 import contextlib
+import json
 import socket
 from collections.abc import Mapping
 from pathlib import Path
@@ -54,7 +55,8 @@ def pod(
         "restartPolicy": "Never",
         "automountServiceAccountToken": False,
         "terminationGracePeriodSeconds": 0,
-        "securityContext": {"fsGroup": 1000},
+        # Otherwise every start gives the group access to all files, such as the keys of ssh.
+        "securityContext": {"fsGroup": 1000, "fsGroupChangePolicy": "OnRootMismatch"},
     }
     if claim:
         container["volumeMounts"] = [{"name": "home", "mountPath": "/home"}]
@@ -100,7 +102,7 @@ def test_an_api_server_alone_is_ready_and_keeps_objects() -> None:
     assert not folder.exists()
 
 
-def test_the_home_of_a_deleted_pod_is_there_for_the_next(kubernetes: KubernetesCluster, namespace: str) -> None:
+def test_a_claim_keeps_its_files_grows_and_is_removed_with_them(kubernetes: KubernetesCluster, namespace: str) -> None:
     control = kubernetes.control
     control.apply(claim(namespace, "home"))
     write = "umask 077; id -u; echo 'of the first pod' > /home/file; sleep 1000"
@@ -113,6 +115,11 @@ def test_the_home_of_a_deleted_pod_is_there_for_the_next(kubernetes: KubernetesC
     until_phase(kubernetes, namespace, "second", "Succeeded")
     assert output(kubernetes, namespace, "second") == "of the first pod\n600\n"
 
+    larger = json.dumps({"spec": {"resources": {"requests": {"storage": "2Gi"}}}})
+    control.kubectl("patch", "pvc", "home", "--namespace", namespace, "--patch", larger)
+    control.kubectl(
+        "wait", "pvc/home", "--namespace", namespace, "--for=jsonpath={.status.capacity.storage}=2Gi", "--timeout=30s"
+    )
     path = kubernetes.volumes / control.get("pvc", "home", "--namespace", namespace)["spec"]["volumeName"]
     assert path.exists()
     control.kubectl("delete", "pod", "second", "--namespace", namespace)

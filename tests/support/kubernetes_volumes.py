@@ -2,9 +2,9 @@
 
     python -m tests.support.kubernetes_volumes KUBECONFIG FOLDER
 
-It acts like the provisioner of a real cluster: it waits until the scheduler has chosen a node, creates the volume, and removes
-volume and files when the claim is gone. A volume of the class `local` can only be used on its node, one of the class `shared`
-on every node, like a disk on the network.
+It acts like the provisioner of a real cluster: it waits until the scheduler has chosen a node, creates the volume, expands it
+when the claim requests more, and removes volume and files when the claim is gone. A volume of the class `local` can be used
+only on its node, one of the class `shared` on every node, like a disk on the network.
 """
 
 import contextlib
@@ -100,6 +100,25 @@ class Provisioner:
         )
         self._client.create(volume)
 
+    def expand(self, claim: PersistentVolumeClaim) -> None:
+        """Give a bound claim the size that it requests; the API server allows only larger ones."""
+        assert claim.metadata
+        assert claim.metadata.name
+        assert claim.spec
+        assert claim.spec.resources
+        storage = (claim.spec.resources.requests or {}).get("storage")
+        has = (claim.status and claim.status.capacity) or {}
+        if not claim.spec.volumeName or not has or has.get("storage") == storage:
+            return
+        volume = self._client.get(PersistentVolume, claim.spec.volumeName)
+        assert volume.metadata
+        if (volume.metadata.annotations or {}).get(PROVISIONED_BY) != PROVISIONER:
+            return
+        size = {"capacity": {"storage": storage}}
+        self._client.patch(PersistentVolume, claim.spec.volumeName, {"spec": size})
+        status = PersistentVolumeClaim.Status
+        self._client.patch(status, claim.metadata.name, {"status": size}, namespace=claim.metadata.namespace)
+
     def reclaim(self, volume: PersistentVolume) -> None:
         """Remove a volume whose claim is gone."""
         assert volume.metadata
@@ -115,6 +134,7 @@ class Provisioner:
     def pass_over_all(self) -> None:
         for claim in self._client.list(PersistentVolumeClaim, namespace="*"):
             self._attempt(self.provision, claim)
+            self._attempt(self.expand, claim)
         for volume in self._client.list(PersistentVolume):
             self._attempt(self.reclaim, volume)
 
