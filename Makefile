@@ -58,7 +58,7 @@ test-engines: ## the runtimes of container engines, on engines that the tests st
 	@$(SETUP_DEV) && $(CONFINE)
 	@exec $(BIN)/pytest $(call PARALLEL,$(CORES)) -m engine $(ARGS)
 
-kubernetes: ## build the programs of a Kubernetes cluster for tests into the user's cache (Go 1.26, half an hour, once)
+kubernetes: ## build the programs of a Kubernetes cluster for tests into the user's cache (Go 1.26; up to 100 minutes on two busy cores, once)
 	@$(SETUP_DEV)
 	@exec $(BIN)/python -m tools.kubernetes $(ARGS)
 

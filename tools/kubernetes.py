@@ -43,7 +43,7 @@ class Module:
     programs: Mapping[str, str]
     """Package below the module, by program."""
     minutes: float
-    """On two cores, with an empty cache of Go."""
+    """On two cores that others use, too, with an empty cache of Go."""
     linked: Mapping[str, str] | None = None
     """Values of variables that the linker sets."""
 
@@ -57,11 +57,11 @@ def _version_variables(version: str) -> dict[str, str]:
 
 COMPONENTS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubectl", "kube-proxy")
 MODULES = (
-    Module("go.etcd.io/etcd/server/v3", "v3.6.16", {"etcd": ""}, 2),
-    Module("k8s.io/kubernetes", KUBERNETES, {name: f"cmd/{name}" for name in COMPONENTS}, 15, _version_variables(KUBERNETES)),
-    Module("sigs.k8s.io/kube-network-policies", "v1.1.0", {"kube-network-policies": "cmd/kube-network-policies/standard"}, 3),
-    Module("helm.sh/helm/v3", "v3.22.0", {"helm": "cmd/helm"}, 4),
-    Module("sigs.k8s.io/kwok", "v0.8.0", {"kwok": "cmd/kwok"}, 3),
+    Module("go.etcd.io/etcd/server/v3", "v3.6.16", {"etcd": ""}, 5),
+    Module("k8s.io/kubernetes", KUBERNETES, {name: f"cmd/{name}" for name in COMPONENTS}, 30, _version_variables(KUBERNETES)),
+    Module("sigs.k8s.io/kube-network-policies", "v1.1.0", {"kube-network-policies": "cmd/kube-network-policies/standard"}, 20),
+    Module("helm.sh/helm/v3", "v3.22.0", {"helm": "cmd/helm"}, 25),
+    Module("sigs.k8s.io/kwok", "v0.8.0", {"kwok": "cmd/kwok"}, 20),
 )
 DISK_GB = 6
 
@@ -211,7 +211,7 @@ def build_module(go: str, module: Module, programs: list[str], folder: Path) -> 
 def announce(folder: Path, wanted: list[str]) -> None:
     for module in MODULES:
         if programs := [program for program in module.programs if program in wanted]:
-            minutes = f"up to {module.minutes:g} min on two cores"
+            minutes = f"up to {module.minutes:g} min on two busy cores"
             say(f"to build from {module.path} {module.version}, {minutes}: {', '.join(programs)}")
     say(f"the programs go to {folder}; Go's own caches take about {DISK_GB} GB. Interrupt at will: the next run continues.")
 

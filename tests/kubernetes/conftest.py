@@ -10,7 +10,7 @@ from tests.support.kubernetes_cluster import KubernetesCluster, cluster
 
 @pytest.fixture(scope="session")
 def kubernetes() -> Iterator[KubernetesCluster]:
-    with cluster() as made:
+    with cluster(network_policies=True) as made:
         yield made
 
 

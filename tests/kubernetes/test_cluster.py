@@ -4,6 +4,7 @@ import contextlib
 import json
 import socket
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -145,17 +146,17 @@ def test_a_command_can_be_run_in_a_pod(kubernetes: KubernetesCluster, namespace:
 
 
 def serve(kubernetes: KubernetesCluster, namespace: str, name: str) -> str:
-    """A pod that answers on PORT; returns its address."""
-    command = ("/busybox", "httpd", "-f", "-p", str(PORT), "-h", "/")
+    """A pod that listens on PORT; returns its address."""
+    command = ("/busybox", "httpd", "-f", "-p", str(PORT))
     kubernetes.control.apply(pod(namespace, name, *command, image=BUSYBOX))
     address: str = until_phase(kubernetes, namespace, name, "Running")["status"]["podIP"]
     return address
 
 
 def reaches(kubernetes: KubernetesCluster, namespace: str, name: str, address: str) -> bool:
-    fetch = ("/busybox", "wget", "-q", "-T", "2", "-O", "/dev/null", f"http://{address}:{PORT}/busybox")
-    words = ("exec", name, "--namespace", namespace, "--", "/busybox", "sh", "-c", f"if {' '.join(fetch)}; then echo yes; fi")
-    return kubernetes.control.kubectl(*words) == "yes\n"
+    # The part in parentheses outlives the command, so it must not hold its error output open.
+    connect = f"read -t 2 answer < <(exec 2>/dev/null; exec 3<>/dev/tcp/{address}/{PORT} && echo yes); echo $answer"
+    return kubernetes.control.kubectl("exec", name, "--namespace", namespace, "--", "bash", "-c", connect) == "yes\n"
 
 
 def connects(kubernetes: KubernetesCluster, address: str) -> bool:
@@ -173,23 +174,24 @@ def policy(namespace: str, name: str, app: str, **spec: Any) -> dict[str, Any]:
 
 def test_network_policies_are_enforced(kubernetes: KubernetesCluster, namespace: str) -> None:
     kubernetes.nodes[0].import_image(busybox_image_file(BUSYBOX))
-    server = serve(kubernetes, namespace, "server")
-    friend = serve(kubernetes, namespace, "friend")
-    serve(kubernetes, namespace, "stranger")
-    assert connects(kubernetes, server)
+    guarded, unguarded = (serve(kubernetes, namespace, name) for name in ("guarded", "unguarded"))
     for name in ("friend", "stranger"):
-        assert reaches(kubernetes, namespace, name, server)
+        kubernetes.control.apply(pod(namespace, name, "sleep", "1000"))
+        until_phase(kubernetes, namespace, name, "Running")
+        wait_until(partial(reaches, kubernetes, namespace, name, guarded))
+    assert connects(kubernetes, guarded)
 
     only_friend = [{"from": [{"podSelector": {"matchLabels": {"app": "friend"}}}]}]
-    kubernetes.control.apply(policy(namespace, "in", "server", ingress=only_friend))
-    wait_until(lambda: not reaches(kubernetes, namespace, "stranger", server))
-    assert reaches(kubernetes, namespace, "friend", server)
-    assert not connects(kubernetes, server)
+    kubernetes.control.apply(policy(namespace, "in", "guarded", ingress=only_friend))
+    wait_until(lambda: not reaches(kubernetes, namespace, "stranger", guarded))
+    assert not connects(kubernetes, guarded)
+    assert reaches(kubernetes, namespace, "friend", guarded)
+    assert reaches(kubernetes, namespace, "stranger", unguarded)
 
     not_to_pods = [{"to": [{"ipBlock": {"cidr": "0.0.0.0/0", "except": [PODS]}}]}]
     kubernetes.control.apply(policy(namespace, "out", "stranger", egress=not_to_pods))
-    wait_until(lambda: not reaches(kubernetes, namespace, "stranger", friend))
-    assert reaches(kubernetes, namespace, "friend", server)
+    wait_until(lambda: not reaches(kubernetes, namespace, "stranger", unguarded))
+    assert reaches(kubernetes, namespace, "friend", guarded)
 
 
 # ── several nodes, and the end ────────────────────────────────────────────────────────────────────────────────────────────────
