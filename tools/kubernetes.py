@@ -63,7 +63,7 @@ MODULES = (
     Module("helm.sh/helm/v3", "v3.22.0", {"helm": "cmd/helm"}, 25),
     Module("sigs.k8s.io/kwok", "v0.8.0", {"kwok": "cmd/kwok"}, 20),
 )
-DISK_GB = 6
+DISK_GB = 7
 
 
 class Stopped(Exception):
