@@ -17,7 +17,7 @@ SETUP_DEV := $(SETUP) --dev
 CONFINE   := $(BIN)/python -m tools.packages
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up test check format docs bench e2e test-browser picture test-long test-engines test-code-server test-deep test-sort-deep pins clean
+.PHONY: help setup up test check format docs bench e2e test-browser picture test-long test-engines kubernetes e2e-kubernetes test-code-server test-deep test-sort-deep pins clean
 
 help: ## this list
 	@echo "Torpor: development workspaces that sleep when their people do."
@@ -36,7 +36,7 @@ up: ## the whole product on this machine; Ctrl-C stops it
 
 test: ## every test but those that need a browser or take minutes
 	@$(SETUP_DEV) && $(CONFINE)
-	@exec $(BIN)/pytest $(call PARALLEL,$(JOBS)) -m "not browser and not deep and not long and not engine" $(ARGS)
+	@exec $(BIN)/pytest $(call PARALLEL,$(JOBS)) -m "not browser and not deep and not long and not engine and not kubernetes" $(ARGS)
 
 e2e: ## the real product as a user meets it, browser included
 	@$(SETUP_DEV) && $(CONFINE)
@@ -57,6 +57,14 @@ test-long: ## every state that there can be, controllers that are killed, stoppe
 test-engines: ## the runtimes of container engines, on engines that the tests start (root; packages docker.io podman runc netavark aardvark-dns docker-compose mmdebstrap)
 	@$(SETUP_DEV) && $(CONFINE)
 	@exec $(BIN)/pytest $(call PARALLEL,$(CORES)) -m engine $(ARGS)
+
+kubernetes: ## build the programs of a Kubernetes cluster for tests into the user's cache (Go 1.26; up to 100 minutes on two busy cores, once)
+	@$(SETUP_DEV)
+	@exec $(BIN)/python -m tools.kubernetes $(ARGS)
+
+e2e-kubernetes: ## the tests on a real Kubernetes cluster, which they start (after `make kubernetes`; root)
+	@$(SETUP_DEV) && $(CONFINE)
+	@exec $(BIN)/pytest -m kubernetes $(ARGS)
 
 test-code-server: ## code-server in a real Chromium: the first start downloads about 250 MB
 	@$(SETUP_DEV) && $(CONFINE)

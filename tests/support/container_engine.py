@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from tests.support.cgroup_removal import remove_cgroups
 from tests.support.network_namespace import network_of
 from tests.support.waiting import wait_until
 
@@ -93,11 +94,7 @@ class ContainerEngine(ABC):
             self.docker("rm", "--force", *containers)
 
     def remove(self) -> None:
-        for path in Path("/sys/fs/cgroup").glob(f"*/{self.folder.name}"):
-            for below in sorted(path.rglob("*"), reverse=True):
-                if below.is_dir():
-                    below.rmdir()
-            path.rmdir()
+        remove_cgroups(self.folder.name)
         shutil.rmtree(self.folder)
 
     # ── use ───────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.support.free_ports import free_ports
 from tests.support.waiting import wait_until
 
 WEED = str(Path(sys.executable).with_name("weed"))
@@ -35,7 +36,7 @@ class S3Server:
 @contextlib.contextmanager
 def s3_server(host: str = "127.0.0.1") -> Iterator[S3Server]:
     folder = Path(tempfile.mkdtemp(prefix="torpor-test-s3-"))
-    ports = _free_ports(host, 8)
+    ports = free_ports(host, 8)
     servers = ("master", "volume", "filer", "s3")
     names = [f"{server}.{port}" for server in servers for port in ("port", "port.grpc")]
     options: dict[str, object] = dict(zip(names, ports, strict=True))
@@ -55,14 +56,6 @@ def s3_server(host: str = "127.0.0.1") -> Iterator[S3Server]:
         process.kill()
         process.wait()
         shutil.rmtree(folder)
-
-
-def _free_ports(host: str, count: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for probe in probes:
-            probe.bind((host, 0))
-        return [probe.getsockname()[1] for probe in probes]
 
 
 def _answers(process: "subprocess.Popen[bytes]", host: str, port: int) -> bool:
