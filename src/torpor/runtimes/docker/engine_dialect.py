@@ -27,6 +27,7 @@ PODMAN_MEANS = (
     (": file exists", HTTPStatus.CONFLICT),
     ("network not found", HTTPStatus.NOT_FOUND),
     ("no such container", HTTPStatus.NOT_FOUND),
+    ("no such process", HTTPStatus.NOT_FOUND),  # it ended while the engine looked at it
     ("no such volume", HTTPStatus.NOT_FOUND),
     ("image not known", HTTPStatus.NOT_FOUND),
     ("container has already been removed", HTTPStatus.NOT_FOUND),
