@@ -52,6 +52,9 @@ class EngineDialect:
     labels_silent_volumes = True
     """Whether a volume that the engine creates for a mount has the labels that the mount names."""
 
+    event_filters: Mapping[str, list[str]] = {"type": ["container", "volume"], "event": ["die", "oom", "destroy"]}
+    """Of the stream of events: what ends or is removed. The engine may send more."""
+
     volume_options: Mapping[str, str] = {}
     removes_by_prefix = False
     """Whether the removal of a volume that is missing removes another one, whose name begins with its name."""
@@ -87,6 +90,8 @@ class PodmanDialect(EngineDialect):
     # Otherwise the processes get SIGTERM and ten seconds first.
     removal_parameters: Mapping[str, str] = {**EngineDialect.removal_parameters, "timeout": "0"}
     labels_silent_volumes = False
+    # Its names of events differ in filters and in the events themselves, and between versions.
+    event_filters: Mapping[str, list[str]] = {"type": ["container", "volume"]}
     # Otherwise the first container that mounts a volume makes its user the owner of the volume's folder.
     volume_options: Mapping[str, str] = {"o": "uid=0,gid=0"}
     removes_by_prefix = True

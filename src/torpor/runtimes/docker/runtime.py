@@ -36,6 +36,7 @@ from torpor.runtimes.docker import isolation, record_changes
 from torpor.runtimes.docker.confinement import abilities
 from torpor.runtimes.docker.containers import EngineContainers, RunningContainer
 from torpor.runtimes.docker.docker_client import DockerClient, EngineRefusal
+from torpor.runtimes.docker.engine_events import EngineEvents
 from torpor.runtimes.docker.firewall import FirewallMissing
 from torpor.runtimes.docker.home_record import HomeRecord, RecordState
 from torpor.runtimes.docker.homes import EngineHomes
@@ -80,6 +81,7 @@ class DockerRuntime:
         self._containers = EngineContainers(self._engine, options, installation_key, self._kit, self._images)
         self._jobs = EngineJobs(self._engine, self._homes, options, installation_key, self._kit)
         self._isolation = NetworkIsolation(self._engine, options)
+        self._events = EngineEvents(self._engine, options.installation, on_change)
         self._rules_checked_at = -math.inf
         self._running: dict[str, RunningContainer] = {}
         self._epochs: dict[str, int] = {}
@@ -100,6 +102,7 @@ class DockerRuntime:
                 await self._isolation.prove_early()
         except FirewallMissing as missing:
             raise Refused("no_isolation", isolation.refusal(missing)) from missing
+        self._in_background(self._events.run())
 
     async def abilities(self) -> tuple[Ability, ...]:
         """What the engine confines; Unavailable if it does not answer. Works before `start`, and changes nothing."""
