@@ -160,9 +160,9 @@ async def _start(
     if coordinator is not None and runtime is not None:
         await stack.enter_async_context(background(coordinator.run(), "coordinator"))
         await stack.enter_async_context(background(hints.listen(coordinator.hint), "hints"))
-        watch = controller_wiring.busy_watch(settings, runtime, activity, using, catalogue)
+        watch = controller_wiring.busy_watch(settings, runtime, activity, using, catalogue, coordinator)
         await stack.enter_async_context(background(watch.run(), "busy"))
-        sampling = controller_wiring.usage_watch(runtime, usage)
+        sampling = controller_wiring.usage_watch(runtime, usage, coordinator)
         await stack.enter_async_context(background(sampling.run(), "usage"))
     if ProcessRole.PROXY in parts:
         behind = ProxyServices(

@@ -29,6 +29,8 @@ from torpor.ports import (
     RunningCommand,
     Shell,
     TerminalSize,
+    WorkspaceFilter,
+    any_workspace,
 )
 from torpor.runtimes import agent_client
 from torpor.runtimes.ability import Ability
@@ -434,14 +436,14 @@ class DockerRuntime:
         if (running := self._running.get(workspace_id)) is not None:
             await self._containers.append_log(running, lines)
 
-    async def work(self) -> Mapping[str, Work]:
-        return {workspace_id: work for workspace_id, (work, _) in (await self._measured()).items()}
+    async def work(self, concerns: WorkspaceFilter = any_workspace) -> Mapping[str, Work]:
+        return {workspace_id: work for workspace_id, (work, _) in (await self._measured(concerns)).items()}
 
-    async def usage(self) -> Mapping[str, Usage]:
-        return {workspace_id: usage for workspace_id, (_, usage) in (await self._measured()).items()}
+    async def usage(self, concerns: WorkspaceFilter = any_workspace) -> Mapping[str, Usage]:
+        return {workspace_id: usage for workspace_id, (_, usage) in (await self._measured(concerns)).items()}
 
-    async def _measured(self) -> dict[str, tuple[Work, Usage]]:
-        running = dict(self._running)
+    async def _measured(self, concerns: WorkspaceFilter) -> dict[str, tuple[Work, Usage]]:
+        running = {workspace_id: one for workspace_id, one in self._running.items() if concerns(workspace_id)}
         found = await asyncio.gather(*map(self._containers.measure, running.values()))
         return {workspace_id: measured for workspace_id, measured in zip(running, found, strict=True) if measured is not None}
 
