@@ -2,7 +2,8 @@
 
 One engine, one image, the same program, in turn:
 
-    bare    `docker run` of the image, until the program's port answers
+    bare    `docker run` of the image, until the program's port answers: two processes of Docker's client, and the engine
+    calls   the same with the engine's own calls create, start and inspect, without Docker's client
     wake    a request to a stopped workspace, until the first byte of the program's answer
     idle    many running workspaces: CPU of Torpor, memory of each agent
 
@@ -22,22 +23,26 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from tests.support.docker_engine import DockerEngine, docker_engine
 from tests.support.engine_image import image_archive
 from tests.support.product import Product
+from tests.support.waiting import wait_until
 
 IMAGE = "torpor-bench:1"
 PORT = 8000
 OVERHEAD_BAR_MS = 150.0
 AGENT_BAR_MB = 20.0
 READY_WITHIN_S = 120.0
+ALL_RUN_S = 600.0
 # The same program in both; it answers every connection at once.
 PROGRAM = """
 import os, socket
@@ -56,6 +61,7 @@ class Result:
     wakes: int
     bare_ms_p50: float
     bare_ms_p95: float
+    calls_ms_p50: float
     wake_ms_p50: float
     wake_ms_p95: float
     overhead_ms_p50: float
@@ -109,18 +115,19 @@ def measure(engine: DockerEngine, product: Product, wakes: int, idle: int, idle_
     product.ok("create", "bench", "--template", "command", "--wait", "--", PYTHON, "-S", "-c", PROGRAM)
     kit = engine.docker("volume", "ls", "--quiet", "--filter", "label=torpor.kind=kit").split()[0]
     token = product.token
-    bare, woken = [], []
+    bare, called, woken = [], [], []
     for number in range(wakes):
         product.ok("stop", "bench", "--wait")
         bare.append(bare_start_ms(engine, kit))
+        called.append(calls_ms(engine, kit))
         woken.append(wake_ms(product, token))
-        print(f"{number + 1} of {wakes}: docker run {bare[-1]:.0f} ms, wake {woken[-1]:.0f} ms", file=sys.stderr)
+        took = f"docker run {bare[-1]:.0f} ms, engine calls {called[-1]:.0f} ms, wake {woken[-1]:.0f} ms"
+        print(f"{number + 1} of {wakes}: {took}", file=sys.stderr)
     names = [f"idle-{number}" for number in range(idle)]
     began = time.monotonic()
-    for name in names:
-        product.ok("create", name)
-    for name in names:
-        product.until(name, lambda shown: bool(shown["phase"] == "RUNNING"), within_s=READY_WITHIN_S)
+    with ThreadPoolExecutor(idle) as pool:
+        list(pool.map(lambda name: product.api("POST", "/workspaces", {"name": name, "desired_state": "RUNNING"}), names))
+    wait_until(lambda: how_many_run(product) == idle + 1, within_s=ALL_RUN_S, every_s=0.2)
     at_once_s = time.monotonic() - began
     assert product.process is not None
     before = cpu_s(product.process.pid)
@@ -131,6 +138,7 @@ def measure(engine: DockerEngine, product: Product, wakes: int, idle: int, idle_
         wakes,
         round(typical, 1),
         round(p95(bare), 1),
+        round(statistics.median(called), 1),
         round(statistics.median(woken), 1),
         round(p95(woken), 1),
         round(statistics.median(woken) - typical, 1),
@@ -142,22 +150,60 @@ def measure(engine: DockerEngine, product: Product, wakes: int, idle: int, idle_
     )
 
 
+def how_many_run(product: Product) -> int:
+    return sum(one["phase"] == "RUNNING" for one in product.api("GET", "/workspaces")["items"])
+
+
 def bare_start_ms(engine: DockerEngine, kit: str) -> float:
     began = time.monotonic()
     words = ("--env", f"PORT={PORT}", "--env", "HOST=0.0.0.0", "--mount", f"source={kit},target=/opt/torpor,readonly")
     container = engine.docker("run", "--detach", *words, IMAGE, PYTHON, "-S", "-c", PROGRAM)
     address = engine.docker("inspect", container, "--format", "{{.NetworkSettings.IPAddress}}")
+    until_answered(address)
+    took = (time.monotonic() - began) * 1000
+    engine.docker("rm", "--force", container)
+    return took
+
+
+def calls_ms(engine: DockerEngine, kit: str) -> float:
+    config = {
+        "Image": IMAGE,
+        "Cmd": [PYTHON, "-S", "-c", PROGRAM],
+        "Env": [f"PORT={PORT}", "HOST=0.0.0.0"],
+        "HostConfig": {"Mounts": [{"Type": "volume", "Source": kit, "Target": "/opt/torpor", "ReadOnly": True}]},
+    }
+    began = time.monotonic()
+    container = call_engine(engine, "POST", "/containers/create", config)["Id"]
+    call_engine(engine, "POST", f"/containers/{container}/start")
+    until_answered(call_engine(engine, "GET", f"/containers/{container}/json")["NetworkSettings"]["IPAddress"])
+    took = (time.monotonic() - began) * 1000
+    engine.docker("rm", "--force", container)
+    return took
+
+
+def call_engine(engine: DockerEngine, method: str, path: str, body: object = None) -> Any:
+    connection = http.client.HTTPConnection("docker", timeout=60)
+    connection.sock = socket.socket(socket.AF_UNIX)
+    connection.sock.connect(str(engine.socket))
+    try:
+        connection.request(method, path, json.dumps(body) if body else None, {"Content-Type": "application/json"})
+        response = connection.getresponse()
+        said = response.read()
+        assert response.status < 300, said
+        return json.loads(said or b"null")
+    finally:
+        connection.close()
+
+
+def until_answered(address: str) -> None:
     while True:
         try:
             with socket.create_connection((address, PORT), timeout=1) as connection:
                 connection.sendall(b"GET / HTTP/1.1\r\n\r\n")
                 connection.recv(1)
-                break
+                return
         except OSError:
             time.sleep(0.001)
-    took = (time.monotonic() - began) * 1000
-    engine.docker("rm", "--force", container)
-    return took
 
 
 def wake_ms(product: Product, token: str) -> float:
@@ -207,6 +253,7 @@ def report(result: Result) -> str:
         [
             f"{datetime.now():%Y-%m-%d}, {result.wakes} starts each, in turn",
             f"docker run: median {result.bare_ms_p50} ms, p95 {result.bare_ms_p95} ms",
+            f"the engine's calls without Docker's client: median {result.calls_ms_p50} ms",
             f"wake by a request: median {result.wake_ms_p50} ms, p95 {result.wake_ms_p95} ms",
             f"overhead: median {result.overhead_ms_p50} ms, p95 {result.overhead_ms_p95} ms (bar {OVERHEAD_BAR_MS:g})",
             f"{result.at_once} created at once: all run after {result.at_once_s} s",

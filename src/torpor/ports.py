@@ -18,6 +18,13 @@ from torpor.domain.usage import Usage, UsageSample
 Progress: TypeAlias = Callable[[int, int | None], None]
 """Called with (done, total or None if unknown), in bytes unless the verb says otherwise."""
 
+WorkspaceFilter: TypeAlias = Callable[[str], bool]
+"""Whether a workspace, by its id, is meant."""
+
+
+def any_workspace(_workspace_id: str) -> bool:
+    return True
+
 
 @dataclass(frozen=True, slots=True)
 class Fence:
@@ -306,12 +313,18 @@ class Runtime(Protocol):
         """
         ...
 
-    async def work(self) -> Mapping[str, Work]:
-        """The work of the processes of each running container, by workspace. A container that cannot be checked is missing."""
+    async def work(self, concerns: WorkspaceFilter = any_workspace) -> Mapping[str, Work]:
+        """The work of the processes of each running container, by workspace. A container that cannot be checked is missing.
+
+        `concerns`: only these workspaces are checked.
+        """
         ...
 
-    async def usage(self) -> Mapping[str, Usage]:
-        """The CPU time and memory of each running container, by workspace. A container that cannot be measured is missing."""
+    async def usage(self, concerns: WorkspaceFilter = any_workspace) -> Mapping[str, Usage]:
+        """The CPU time and memory of each running container, by workspace. A container that cannot be measured is missing.
+
+        `concerns`: only these workspaces are measured.
+        """
         ...
 
     async def disk(self) -> Disk | None:

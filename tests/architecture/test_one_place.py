@@ -17,7 +17,10 @@ SOURCE = Path(torpor.__file__).parent
 NOT_OVER_HTTP = {
     "admin_exists",
     "another_archive_store",
+    "another_runtime",
     "another_secret_key",
+    "archives_missing",
+    "homes_not_moved",
     "archives_lost",
     "bad_role",
     "name_in_use",

@@ -495,6 +495,12 @@ class RuntimeContract:
         await world.runtime.ensure_no_container(home.workspace_id, FENCE)
         assert home.workspace_id not in await world.runtime.usage()
 
+    async def test_only_the_workspaces_of_a_controller_are_checked_and_measured(self, world: World) -> None:
+        own, other = await running(world), await running(world)
+        for found in (await world.runtime.work(own.workspace_id.__eq__), await world.runtime.usage(own.workspace_id.__eq__)):
+            assert own.workspace_id in found
+            assert other.workspace_id not in found
+
     async def test_the_exit_code_and_last_lines_of_an_ended_program_are_kept(self, world: World) -> None:
         home = await running(world)
         await world.end_program(home.workspace_id, 3, "goodbye")

@@ -261,6 +261,18 @@ async def test_one_controller_leads_and_its_successor_has_a_higher_term(database
         assert second.coordinator.term > term
 
 
+async def test_each_workspace_is_owned_by_one_controller(database_url: str) -> None:
+    workspaces = [f"00000000-0000-4000-8000-{shard:012x}" for shard in ALL_SHARDS]
+    async with nodes(database_url, "ada", "bob") as (ada, bob):
+
+        def owners() -> set[tuple[bool, bool]]:
+            return {(ada.coordinator.owns(one), bob.coordinator.owns(one)) for one in workspaces}
+
+        await until(lambda: owners() == {(True, False), (False, True)})
+        await ada.end()
+        await until(lambda: owners() == {(False, True)})
+
+
 async def test_the_uptime_is_that_of_the_process_also_of_a_follower(database_url: str) -> None:
     async with nodes(database_url, "ada", "bob") as both:
         await until(lambda: leaders(both))

@@ -44,6 +44,18 @@ async def test_running_workspaces_are_sampled_and_stopped_ones_are_not(redis_url
     await bus.close()
 
 
+async def test_two_controllers_of_one_runtime_sample_each_workspace_once(redis_url: str) -> None:
+    runtime = FakeRuntime(FakeWorld())
+    await start(runtime, "a")
+    await start(runtime, "b")
+    bus = await Bus.open(redis_url)
+    series = RedisUsageSeries(bus)
+    for own in ("a", "b"):
+        await UsageWatch(runtime, series, concerns=own.__eq__, monotonic=lambda: 0.0).sample()
+    assert [len(await series.samples(one)) for one in ("a", "b")] == [1, 1]
+    await bus.close()
+
+
 async def test_after_a_sample_that_took_long_there_is_a_pause(redis_url: str) -> None:
     """Without cgroups a sample reads all of /proc; on a machine with many processes it must not use a whole core."""
     world, now = FakeWorld(), 0.0

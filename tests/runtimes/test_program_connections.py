@@ -13,7 +13,8 @@ from tests.contracts.runtime_contract import FENCE, free_port, unheard, until_en
 from tests.contracts.test_runtime_contract import PYTHON
 from tests.runtimes.conftest import Machine, MakeMachine
 from torpor.domain.errors import Code, Failed, Refused
-from torpor.inside.agent import EXIT, TAKEN, frame, read_frame
+from torpor.inside.agent import read_frame
+from torpor.inside.control_frames import EXIT, TAKEN, frame
 from torpor.ports import Address, Home
 from torpor.runtimes import agent_client
 from torpor.runtimes.host_programs import ToolFailed

@@ -148,6 +148,19 @@ class Product:
         said: str = json.loads((self.data / "credentials.json").read_text(encoding="utf-8"))["token"]
         return said
 
+    def api(self, method: str, path: str, body: object = None) -> Any:
+        """The response of the API, with the token of the first user. Many calls cost less than as many commands."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=90)
+        try:
+            headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
+            connection.request(method, f"/api/v1{path}", json.dumps(body) if body is not None else None, headers)
+            answer = connection.getresponse()
+            said = answer.read()
+            assert answer.status < 300, f"{method} {path}: {answer.status} {said!r}"
+            return json.loads(said)
+        finally:
+            connection.close()
+
     def get(self, name: str, path: str = "/", **headers: str) -> tuple[int, dict[str, str], bytes]:
         """A program's request to a workspace's host, with this token unless the headers have another one."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=90)

@@ -114,17 +114,20 @@ async def coordinator(
     return made
 
 
-def usage_watch(runtime: Runtime, series: UsageSeries) -> UsageWatch:
-    return UsageWatch(runtime, series)
+def usage_watch(runtime: Runtime, series: UsageSeries, coordinator: Coordinator) -> UsageWatch:
+    return UsageWatch(runtime, series, concerns=coordinator.owns)
 
 
-def busy_watch(settings: Settings, runtime: Runtime, activity: Activity, using: UseService, catalogue: Catalogue) -> BusyWatch:
+def busy_watch(
+    settings: Settings, runtime: Runtime, activity: Activity, using: UseService, catalogue: Catalogue, coordinator: Coordinator
+) -> BusyWatch:
     return BusyWatch(
         runtime,
         activity,
         lease_s=settings.connection_lease,
         foreground_ttl_s=settings.foreground_ttl,
         counts_cpu=catalogue.counts_cpu,
+        concerns=coordinator.owns,
         write_down=using.seen_in_use,
     )
 

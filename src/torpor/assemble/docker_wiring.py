@@ -5,7 +5,7 @@ import contextlib
 import os
 import sys
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -32,7 +32,9 @@ AGENTS = "agents of containers"
 """The purpose of the key that the agents in containers know."""
 
 
-async def docker_engine(settings: Settings, databases: RoleDatabases, stack: contextlib.AsyncExitStack) -> EngineParts:
+async def docker_engine(
+    settings: Settings, databases: RoleDatabases, stack: contextlib.AsyncExitStack, on_change: Callable[[str], None]
+) -> EngineParts:
     """Only a controller gets a runtime: the engine's socket is root on its machine."""
     await _require_same_key(settings, databases.service)
     key = await asyncio.to_thread(SecretKey(settings.secret_key_path).derive, AGENTS)
@@ -50,7 +52,8 @@ async def docker_engine(settings: Settings, databases: RoleDatabases, stack: con
         docker_options(settings, f"torpor-{installation.hex[:12]}"), job_paths=await asyncio.to_thread(_job_paths, settings)
     )
     kit = await asyncio.to_thread(_kit, settings)
-    runtime = DockerRuntime(options, kit=kit, installation_key=key, kept_logs=StoredLogs(databases.controller))
+    kept_logs = StoredLogs(databases.controller)
+    runtime = DockerRuntime(options, kit=kit, installation_key=key, kept_logs=kept_logs, on_change=on_change)
     stack.push_async_callback(runtime.close)
     return EngineParts(runtime, access, archives)
 

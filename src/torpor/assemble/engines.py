@@ -56,7 +56,7 @@ async def choose_engine(
         case "fake":
             return await _fake(settings, parts, stack)
         case "docker" | "podman":
-            return await docker_engine(settings, databases, stack)
+            return await docker_engine(settings, databases, stack, on_change)
         case _:
             return _process(settings, parts, stack, on_change)
 

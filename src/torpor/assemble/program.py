@@ -205,9 +205,9 @@ async def _controller(
     notifier.listener = coordinator
     await stack.enter_async_context(background(coordinator.run(), "coordinator"))
     await stack.enter_async_context(background(hints.listen(coordinator.hint), "hints"))
-    watch = controller_wiring.busy_watch(settings, runtime, around.activity, wishes.using, catalogue)
+    watch = controller_wiring.busy_watch(settings, runtime, around.activity, wishes.using, catalogue, coordinator)
     await stack.enter_async_context(background(watch.run(), "busy"))
-    sampling = controller_wiring.usage_watch(runtime, around.usage)
+    sampling = controller_wiring.usage_watch(runtime, around.usage, coordinator)
     await stack.enter_async_context(background(sampling.run(), "usage"))
 
 

@@ -1,6 +1,6 @@
 """Report busy workspaces to the bus, so that the idle watch does not stop them.
 
-Each controller checks the containers of its own runtime. A report is valid for one lease, like a connection.
+Each controller checks the workspaces of its own shards. A report is valid for one lease, like a connection.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from torpor.domain.busy import Work, WorkHistory, busy_with, with_observation
 from torpor.domain.errors import Unavailable
 from torpor.loops import Loop
-from torpor.ports import Activity, Runtime
+from torpor.ports import Activity, Runtime, WorkspaceFilter, any_workspace
 from torpor.service.activity import TURN_S, RecordUse, UseFallback, discard_use, timeout_s
 
 # Part of a lease: two checks may fail before the last report expires.
@@ -28,15 +28,18 @@ class BusyWatch:
         lease_s: float,
         foreground_ttl_s: float,
         counts_cpu: Callable[[str], bool],
+        concerns: WorkspaceFilter = any_workspace,
         write_down: RecordUse = discard_use,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`counts_cpu`: whether the CPU use of a workspace of this template keeps it awake."""
+        """`counts_cpu`: whether the CPU use of a workspace of this template keeps it awake. `concerns`: whether this controller
+        checks a workspace."""
         self._runtime = runtime
         self._activity = activity
         self._lease_s = lease_s
         self._foreground_ttl_s = foreground_ttl_s
         self._counts_cpu = counts_cpu
+        self._concerns = concerns
         self._monotonic = monotonic
         self._fall_back = UseFallback(write_down, lease_s=lease_s, now=monotonic)
         self._histories: Mapping[str, WorkHistory] = {}
@@ -50,9 +53,9 @@ class BusyWatch:
             await self._fall_back.close()
 
     async def look(self) -> None:
-        """Check every container, and report the busy ones in one message."""
+        """Check the containers, and report the busy ones in one message."""
         async with asyncio.timeout(LOOKING_S):
-            works = await self._runtime.work()
+            works = await self._runtime.work(self._concerns)
         now = self._monotonic()
         self._histories = {
             one: with_observation(self._histories.get(one, WorkHistory()), work, now) for one, work in works.items()

@@ -17,6 +17,7 @@ from torpor.control.controller import Controller
 from torpor.control.duties import Duty, run_duty
 from torpor.control.membership import HeartbeatOptions, Membership, NodeIdentity
 from torpor.domain.errors import Deposed, TorporError, Unavailable
+from torpor.domain.shards import shard_of
 from torpor.loops import Loop, first_to_end, run_until_first_ends, start_tasks, stop
 from torpor.store.controller_members import Member
 from torpor.store.controller_store import ControllerStore
@@ -86,6 +87,10 @@ class Coordinator:
         if self.controller is None or self.controller.tally.last_look_at == float("-inf"):
             return None
         return time.monotonic() - self.controller.tally.last_look_at
+
+    def owns(self, workspace_id: str) -> bool:
+        """Whether a workspace is in a shard of this controller."""
+        return self._membership is not None and shard_of(workspace_id) in self._membership.shards
 
     def hint(self, *workspace_ids: str) -> None:
         if self.controller is not None:

@@ -1,6 +1,6 @@
 """Sample the CPU and memory use of the running workspaces, for the plots of the dashboard.
 
-Each controller samples the containers of its own runtime: one call of the runtime and one message to the bus each time.
+Each controller samples the workspaces of its own shards: one call of the runtime and one message to the bus each time.
 """
 
 import asyncio
@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 
 from torpor.domain.usage import Usage
 from torpor.loops import Loop, stop
-from torpor.ports import Runtime, UsageSeries
+from torpor.ports import Runtime, UsageSeries, WorkspaceFilter, any_workspace
 
 SAMPLE_EVERY_S = 15.0
 SAMPLING_S = 30.0
@@ -25,10 +25,13 @@ class UsageWatch:
         runtime: Runtime,
         series: UsageSeries,
         *,
+        concerns: WorkspaceFilter = any_workspace,
         every_s: float = SAMPLE_EVERY_S,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`concerns`: whether this controller samples a workspace."""
         self._runtime = runtime
+        self._concerns = concerns
         self._series = series
         self._every_s = every_s
         self._monotonic = monotonic
@@ -56,4 +59,4 @@ class UsageWatch:
         await self._series.append(usages)
 
     async def _measure(self) -> Mapping[str, Usage]:
-        return await self._runtime.usage()
+        return await self._runtime.usage(self._concerns)

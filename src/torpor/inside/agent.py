@@ -43,17 +43,29 @@ from pathlib import Path
 from typing import Any
 
 from torpor.inside.bridge import Bridge
+from torpor.inside.control_frames import (
+    ERRORS,
+    EXIT,
+    HEAD_BYTES,
+    INPUT,
+    LARGEST_FRAME,
+    NO,
+    OUTPUT,
+    REQUEST,
+    SIGNAL,
+    SIZE,
+    TAKEN,
+    YES,
+    frame,
+    parse_head,
+)
 from torpor.inside.program import CHUNK, COULD_NOT_START, AgentOptions, StartedProgram, before_exec, start
 
-REQUEST, INPUT, SIZE, SIGNAL = b"R", b"I", b"S", b"K"
-YES, NO, OUTPUT, ERRORS, TAKEN, EXIT = b"Y", b"N", b"O", b"E", b"T", b"X"
-
-LARGEST_FRAME = 1 << 20
 WINDOW = 1 << 16
 """How much input may be sent before the program reads it."""
 PROBE_S = 1.0
-LOOK_S = 0.005
-"""How often to check whether a new program listens."""
+LOOK_S, LOOK_PART, LONGEST_LOOK_S = 0.005, 0.02, 0.25
+"""How often to check whether a new program listens: often at first, later after this part of the time that has passed."""
 NAMED_WITHIN_S = 10.0
 """How long a client of *ports* may take to name a port."""
 STRAGGLERS_S = 1.0
@@ -90,17 +102,13 @@ Target = int | str
 # ── frames ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def frame(kind: bytes, payload: bytes = b"") -> bytes:
-    return kind + len(payload).to_bytes(4, "big") + payload
-
-
 async def read_frame(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
     """The next frame; raises IncompleteReadError when the other side has disconnected."""
-    head = await reader.readexactly(5)
-    length = int.from_bytes(head[1:], "big")
-    if length > LARGEST_FRAME:
-        raise asyncio.IncompleteReadError(head, length)
-    return head[:1], await reader.readexactly(length)
+    head = await reader.readexactly(HEAD_BYTES)
+    if (parsed := parse_head(head)) is None:
+        raise asyncio.IncompleteReadError(head, LARGEST_FRAME)
+    kind, length = parsed
+    return kind, await reader.readexactly(length)
 
 
 # ── processes ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -231,11 +239,12 @@ def descendants(root: int) -> list[int]:
 async def answers(target: Target, within_s: float) -> bool:
     """Whether the program accepts a connection, as soon as it does or when the time is up."""
     loop = asyncio.get_running_loop()
-    end = loop.time() + within_s
+    began = loop.time()
     while (connection := await connect_to_program(target)) is None:
-        if loop.time() >= end:
+        waited_s = loop.time() - began
+        if waited_s >= within_s:
             return False
-        await asyncio.sleep(LOOK_S)
+        await asyncio.sleep(min(max(LOOK_S, waited_s * LOOK_PART), LONGEST_LOOK_S))
     connection.close()
     return True
 

@@ -1,6 +1,6 @@
-"""Wait inside a container of an engine for orders, then supervise the workspace's program.
+"""Supervise a workspace's program inside a container of an engine, after it has started.
 
-The container starts this agent and nothing else, so a container that was created too late runs no program of a user. The
+The container starts an agent and nothing else, so a container that was created too late runs no program of a user. The
 first line on standard input is the container's key (`Greeting`): the configuration of the container contains no secret. The
 agent listens on one TCP port. On each connection both ends prove that they know the key (`proof`), and the client names a
 channel:
@@ -13,91 +13,59 @@ channel:
   {"do": "measure"}: one frame O with JSON: CPU seconds, memory, and the foreground commands of terminals
 - `program`: bytes for the program, or a port: bytes for this port of the container's loopback.
 
-Before there are orders, and while the container ends, every other request is refused by closing the connection.
+Before there are orders (`first_orders`), every request but `orders` and `state` is refused by closing the connection. While the
+container ends, every request but those about its state and its log is.
 """
 
 import asyncio
-import contextlib
 import json
 import os
 import resource
 import signal
 import socket
-import sys
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from torpor.inside import out_of_memory, process_activity, program_end
-from torpor.inside.agent import (
-    NO,
-    OUTPUT,
-    YES,
-    ChildProcesses,
-    control,
-    end_everything,
-    frame,
-    handle_request,
-    serve,
-    splice,
-)
+from torpor.inside.agent import ChildProcesses, control, end_everything, handle_request, serve, splice
 from torpor.inside.bridge import Bridge
-from torpor.inside.program import CHUNK, COULD_NOT_START, AgentOptions, StartedProgram, start_program
+from torpor.inside.control_frames import NO, OUTPUT, YES, frame
+from torpor.inside.first_orders import StopRequest, TakenOrders
 from torpor.inside.program_log import ProgramLog
-from torpor.inside.proof import CHANNEL_BYTES, ProofFailed, prove_as_agent, read_exactly
+from torpor.inside.proof import CHANNEL_BYTES, ProofFailed
+from torpor.inside.proven_connection import prove_as_agent, read_exactly
 
 PROVED_WITHIN_S = 10.0
-BACKLOG = 128
-LONGEST_GREETING = 4096
-SET_DUMPABLE = 4
-DISCARD_PORT = 9
-
-
-class Greeting(NamedTuple):
-    """The first line on standard input."""
-
-    key: str
-    """In hexadecimal digits."""
-    port: int
-
-    def line(self) -> bytes:
-        return json.dumps(self._asdict()).encode() + b"\n"
-
-
-def read_greeting() -> Greeting:
-    line = b""
-    while not line.endswith(b"\n") and len(line) < LONGEST_GREETING:
-        data = os.read(0, CHUNK)
-        if not data:
-            raise SystemExit("the engine did not pass the key of this container on to its agent")
-        line += data
-    return Greeting(**json.loads(line))
 
 
 class EngineAgent:
-    def __init__(self, key: bytes) -> None:
+    def __init__(self, key: bytes, taken: TakenOrders) -> None:
         self._key = key
         self._loop = asyncio.get_running_loop()
-        self._log = ProgramLog()
+        self._log = ProgramLog(taken.output)
         self._bridge = Bridge()
         self._bridge.listen()
-        self._begun: StartedProgram | None = None
-        self._children: ChildProcesses | None = None
-        self._grace_s = 0.0
+        self._orders = taken.begun.orders
+        self._grace_s = taken.grace_s
         self._is_ending = False
         self._program: asyncio.Future[int] = self._loop.create_future()
         self._stopped: asyncio.Future[None] = self._loop.create_future()
+        self._children = ChildProcesses(taken.begun)
+        self._loop.add_signal_handler(signal.SIGCHLD, self._children.reap)
+        self._children.adopt(taken.begun.program).add_done_callback(lambda ended: self._program.set_result(ended.result()))
+        self._children.reap()  # the program may have ended before the signal handler existed
 
-    async def run(self, port: int) -> int:
+    async def run(self, server: socket.socket, stop: StopRequest) -> int:
         """Serve until the program ends, or SIGTERM. Return the exit code."""
         self._loop.add_signal_handler(signal.SIGTERM, self._stop)
-        serving = self._loop.create_task(serve(listening(port), self._serve))
+        if stop.has_come:
+            self._stop()
+        serving = self._loop.create_task(serve(server, self._serve))
         over: list[asyncio.Future[Any]] = [self._program, self._stopped]
         await asyncio.wait(over, return_when=asyncio.FIRST_COMPLETED)
         # Controllers still ask for its state: a container that does not answer would be removed before its program has saved.
         self._is_ending = True
         has_ended = self._program.done()
-        if self._children is not None:
-            await end_everything(self._children, self._program, 0.0 if has_ended else self._grace_s)
+        await end_everything(self._children, self._program, 0.0 if has_ended else self._grace_s)
         serving.cancel()
         exit_code = self._program.result() if has_ended else 128 + signal.SIGTERM
         self._log.finish()
@@ -122,12 +90,13 @@ class EngineAgent:
         except (OSError, ValueError, ProofFailed):
             connection.close()
             return
-        orders = self._begun.orders if self._begun is not None and not self._is_ending else None
         if wanted == "control":
             await control(connection, self._handle)
-        elif orders is not None and wanted == "program":
-            await splice(connection, self._bridge, orders.socket or orders.port)
-        elif orders is not None and wanted.isdecimal() and 0 < int(wanted) < 1 << 16:
+        elif self._is_ending:
+            connection.close()
+        elif wanted == "program":
+            await splice(connection, self._bridge, self._orders.socket or self._orders.port)
+        elif wanted.isdecimal() and 0 < int(wanted) < 1 << 16:
             await splice(connection, self._bridge, int(wanted))
         else:
             connection.close()
@@ -135,56 +104,22 @@ class EngineAgent:
     async def _handle(self, request: dict[str, Any], reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         match request:
             case {"do": "orders"}:
-                refusal = self._begin(request)
-                writer.write(frame(YES) if refusal is None else frame(NO, refusal.encode()))
+                writer.write(frame(NO, b"this container already has its orders"))
             case {"do": "state"}:
-                writer.write(frame(NO if self._begun is None else YES))
+                writer.write(frame(YES))
             case {"do": "log", "tail": int(lines)}:
                 writer.write(frame(OUTPUT, self._log.tail(lines)))
             case {"do": "append_log", "lines": str(lines)}:
                 self._log.append(lines.encode("utf-8", "surrogateescape"))
                 writer.write(frame(YES))
-            case {"do": "probe"} if self._begun is not None and self._is_ending and self._stopped.done():
+            case {"do": "probe"} if self._is_ending and self._stopped.done():
                 writer.write(frame(YES))  # being stopped is no fault of the program: it counts as ready until it has ended
             case {"do": "measure"}:
                 writer.write(frame(OUTPUT, json.dumps(measure()).encode()))
-            case _ if self._begun is not None and self._children is not None and not self._is_ending:
-                await handle_request(self._begun.orders, self._children, request, reader, writer)
+            case _ if not self._is_ending:
+                await handle_request(self._orders, self._children, request, reader, writer)
             case _:
                 pass
-
-    def _begin(self, request: dict[str, Any]) -> str | None:
-        """Start the program; return why it is refused, or None."""
-        if self._begun is not None or self._program.done():
-            return "this container already has its orders"
-        if self._is_ending:
-            return "this container is being stopped"
-        if refusal := wrong_marker(request["marker_file"], request["marker"]):
-            return refusal
-        orders = AgentOptions.from_json(request["options"])
-        self._grace_s = float(request["grace_s"])
-        try:
-            self._begun = begun = start_program(orders, self._log.theirs)
-        except SystemExit:  # its reason was written to standard error
-            self._program.set_result(COULD_NOT_START)
-            return None
-        finally:
-            self._log.close_theirs()
-        self._children = children = ChildProcesses(begun)
-        raise_open_files()
-        self._loop.add_signal_handler(signal.SIGCHLD, children.reap)
-        children.adopt(begun.program).add_done_callback(lambda ended: self._program.set_result(ended.result()))
-        children.reap()  # the program may have ended before the signal handler existed
-        return None
-
-
-def wrong_marker(path: str, expected: dict[str, Any]) -> str | None:
-    """Why the volume is not the expected home; None if it is."""
-    try:
-        found = json.loads(Path(path).read_bytes())
-    except (OSError, ValueError) as error:
-        return f"the marker of the mounted volume cannot be read: {path}: {error}"
-    return None if found == expected else f"the mounted volume is another home: {path} says {found}, not {expected}"
 
 
 def measure() -> dict[str, Any]:
@@ -200,48 +135,10 @@ def raise_open_files() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def listening(port: int) -> socket.socket:
-    server = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    server.bind(("0.0.0.0", port))  # noqa: S104 - the container's own network
-    server.listen(BACKLOG)
-    return server
+def run_agent(server: socket.socket, key: bytes, taken: TakenOrders, stop: StopRequest) -> int:
+    raise_open_files()
 
+    async def run() -> int:
+        return await EngineAgent(key, taken).run(server, stop)
 
-def announce_address() -> None:
-    """Send one packet to the gateway, so that it learns whose address this is now.
-
-    Podman gives a new container the address of an earlier one with another hardware address. The machine would send packets
-    for the agent to the earlier one for up to half a minute.
-    """
-    with contextlib.suppress(OSError, ValueError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
-        for line in Path("/proc/net/route").read_text().splitlines()[1:]:
-            _, destination, gateway, *_ = line.split()
-            if int(destination, 16) == 0:
-                address = socket.inet_ntoa(int(gateway, 16).to_bytes(4, sys.byteorder))
-                sender.sendto(b"", (address, DISCARD_PORT))
-
-
-def hide_memory() -> None:
-    """The program runs as the same user, and must not read the key in the agent's memory."""
-    import ctypes
-
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(SET_DUMPABLE, 0, 0, 0, 0)
-
-
-async def run_agent(greeting: Greeting) -> int:
-    return await EngineAgent(bytes.fromhex(greeting.key)).run(greeting.port)
-
-
-def main() -> None:
-    os.dup2(1, 2)  # one stream, so that the log keeps the order of lines
-    # The first process of a container ignores signals that it does not handle.
-    signal.signal(signal.SIGTERM, lambda *_: os._exit(128 + signal.SIGTERM))
-    announce_address()
-    greeting = read_greeting()
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.close(nothing)
-    hide_memory()
-    os._exit(asyncio.run(run_agent(greeting)))
+    return asyncio.run(run())

@@ -19,18 +19,15 @@ ENGINE = 1
 
 
 class ProgramLog:
-    def __init__(self) -> None:
+    def __init__(self, output: int) -> None:
+        """`output`: the end of a pipe to which the program writes its standard output and errors."""
         self._kept = bytearray()
         self._unwritten = bytearray()
         self._loop = asyncio.get_running_loop()
-        self._ours, self.theirs = os.pipe()
-        """`theirs` is for the program's standard output and errors; `close_theirs` after it was started."""
+        self._ours = output
         self._is_reading = False
         for descriptor in (self._ours, ENGINE):
             os.set_blocking(descriptor, False)
-
-    def close_theirs(self) -> None:
-        os.close(self.theirs)
         self._read_on()
 
     def append(self, lines: bytes) -> None:

@@ -9,6 +9,6 @@ import sys
 if __name__ == "__main__":
     # The folder of `torpor.inside`, after the standard library, so that no module there is replaced.
     sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))  # noqa: PTH100, PTH120
-    from torpor.inside.engine_agent import main
+    from torpor.inside.first_orders import main
 
     main()

@@ -3,7 +3,7 @@
 import asyncio
 import socket
 
-from torpor.inside.proof import connect_with_proof
+from torpor.inside.proven_connection import connect_with_proof
 from torpor.ports import Address
 from torpor.proxy.timeouts import ProxyTimeouts
 from torpor.proxy.upstream_connection import Upstream

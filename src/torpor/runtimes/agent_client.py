@@ -6,8 +6,9 @@ import json
 from collections.abc import Mapping, Sequence
 
 from torpor.domain.errors import Refused
-from torpor.inside.agent import REQUEST, YES, frame, read_frame
-from torpor.inside.proof import connect_with_proof
+from torpor.inside.agent import read_frame
+from torpor.inside.control_frames import REQUEST, YES, frame
+from torpor.inside.proven_connection import connect_with_proof
 from torpor.ports import Address, ExecResult, RunningCommand, Shell, Stream, TerminalSize
 from torpor.runtimes.framed_command import FramedCommand, FramedShell
 

@@ -7,7 +7,8 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 
 from torpor.domain.errors import Code, Failed, Refused, TorporError
-from torpor.inside.agent import ERRORS, EXIT, INPUT, OUTPUT, REQUEST, SIGNAL, SIZE, TAKEN, WINDOW, frame, read_frame
+from torpor.inside.agent import WINDOW, read_frame
+from torpor.inside.control_frames import ERRORS, EXIT, INPUT, OUTPUT, REQUEST, SIGNAL, SIZE, TAKEN, frame
 from torpor.ports import Output, Stream, TerminalSize
 
 CHUNK = WINDOW // 4

@@ -41,6 +41,8 @@ from torpor.ports import (
     RunningCommand,
     Shell,
     TerminalSize,
+    WorkspaceFilter,
+    any_workspace,
 )
 from torpor.testing.fake_command import FakeCommand
 from torpor.testing.fake_shell import FakeShell
@@ -301,17 +303,17 @@ class FakeRuntime:
         held = self.require_running(workspace_id)
         return lambda: self._world.containers.get(workspace_id) is held and held.ended is None
 
-    async def work(self) -> Mapping[str, Work]:
+    async def work(self, concerns: WorkspaceFilter = any_workspace) -> Mapping[str, Work]:
         """Its containers have no processes; the result comes from `FakeWorld.work`."""
         self._require_provider()
-        running = {name: held for name, held in self._world.containers.items() if held.ended is None}
+        running = {name: held for name, held in self._world.containers.items() if held.ended is None and concerns(name)}
         idle = {name: Work(held.container.program.template, 0.0) for name, held in running.items()}
         return {name: self._world.work.get(name, work) for name, work in idle.items()}
 
-    async def usage(self) -> Mapping[str, Usage]:
+    async def usage(self, concerns: WorkspaceFilter = any_workspace) -> Mapping[str, Usage]:
         """Its containers have no processes; `FakeWorld.usage` sets what they use."""
         self._require_provider()
-        running = [name for name, held in self._world.containers.items() if held.ended is None]
+        running = [name for name, held in self._world.containers.items() if held.ended is None and concerns(name)]
         return {name: self._world.usage.get(name, Usage(0.0, 0)) for name in running}
 
     async def disk(self) -> Disk | None:

@@ -19,7 +19,7 @@ async def test_an_observation_makes_two_calls_however_many_workspaces_there_are(
     async with engine_relay(engine.url) as relay:
         runtime = make_runtime(engine=relay.url)
         await runtime.start()
-        for wanted in (1, 4):
+        for wanted in (1, 4, 8):
             homes = await asyncio.gather(*(ready(runtime) for _ in range(wanted)))
             await asyncio.gather(*(runtime.ensure_running(running_program(home, *SLEEPING), FENCE, unheard) for home in homes))
             for only in (None, frozenset({homes[0].workspace_id})):

@@ -12,7 +12,8 @@ from tests.support.container_engine import ContainerEngine
 from tests.support.waiting import until
 from torpor.domain.errors import Code, Failed, Refused
 from torpor.domain.records import ObservedContainer
-from torpor.inside.proof import ProofFailed, connect_with_proof
+from torpor.inside.proof import ProofFailed
+from torpor.inside.proven_connection import connect_with_proof
 from torpor.ports import Container, Fence, Home
 from torpor.runtimes.docker.object_names import container_name, holder_name, home_name
 from torpor.runtimes.docker.runtime import DockerRuntime

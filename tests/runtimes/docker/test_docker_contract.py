@@ -10,7 +10,7 @@ from tests.contracts.test_runtime_contract import SERVE
 from tests.runtimes.docker.conftest import MakeRuntime
 from tests.support.container_engine import ContainerEngine
 from torpor.domain.errors import Refused
-from torpor.inside.proof import connect_with_proof
+from torpor.inside.proven_connection import connect_with_proof
 from torpor.kit import layout
 from torpor.ports import Container, Home, HomeJob, Runtime
 from torpor.runtimes.docker.object_names import container_name, home_name

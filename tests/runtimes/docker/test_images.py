@@ -17,7 +17,7 @@ from tests.support.waiting import until
 from torpor.domain.errors import Code, Failed
 from torpor.domain.image_policy import ANY_IMAGE
 from torpor.domain.image_reference import parse_image
-from torpor.inside.proof import connect_with_proof
+from torpor.inside.proven_connection import connect_with_proof
 from torpor.ports import Container, Home
 from torpor.runtimes.docker.object_names import container_name
 from torpor.runtimes.docker.runtime import DockerRuntime

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import shlex
 import socket
 import subprocess
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -352,7 +353,7 @@ async def test_rules_that_the_engine_writes_with_its_first_container_open_nothin
     """After a boot, Podman writes its own rules before all others when it starts a container."""
     for line in around.run("iptables", "-S", "FORWARD").splitlines():
         if "NETAVARK" in line:
-            around.run("iptables", *line.replace("-A ", "-D ", 1).split())
+            around.run("iptables", *shlex.split(line.replace("-A ", "-D ", 1)))
     home = await started(isolated)
     assert await reached(isolated, home, ("tcp", PRIVATE[0], OUTSIDE_PORT)) == set()
 

@@ -5,7 +5,7 @@ import contextlib
 import json
 import secrets
 import signal
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from torpor.domain.busy import Foreground, Work
@@ -13,8 +13,8 @@ from torpor.domain.errors import Code, Failed, Unavailable
 from torpor.domain.records import ContainerLocation, ProgramExit
 from torpor.domain.usage import Usage
 from torpor.inside import program_end
-from torpor.inside.agent import OUTPUT, YES
-from torpor.inside.engine_agent import Greeting
+from torpor.inside.control_frames import OUTPUT, YES
+from torpor.inside.first_orders import Greeting
 from torpor.inside.out_of_memory import SENTENCE
 from torpor.inside.proof import container_key, key_id
 from torpor.kit import layout
@@ -35,7 +35,7 @@ from torpor.runtimes.row_access import agent_address
 AGENT_PORT = 7008
 START_S = 30.0
 """How long the agent of a new container may take until it answers."""
-LOOK_S = 0.01
+LOOK_S = 0.003
 END_LOOK_S, END_LOOKS = 0.1, 20
 """How often, and how many times, the engine is asked about a container whose agent has ended."""
 ASK_S = 10.0
@@ -69,6 +69,16 @@ class RunningContainer:
         return self.address("control")
 
 
+@dataclass(frozen=True, slots=True)
+class CreatedContainer:
+    """A container that was not started yet."""
+
+    id: str
+    workspace_id: str
+    nonce: str
+    template: str
+
+
 class EngineContainers:
     def __init__(
         self, client: DockerClient, options: DockerOptions, installation_key: bytes, volume: KitVolume, images: EngineImages
@@ -95,35 +105,37 @@ class EngineContainers:
 
     # ── start ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def create(self, container: Container, epoch: int, image: EngineImage) -> RunningContainer:
-        """A new container whose agent answers and has no orders yet. There must be none of this workspace."""
+    async def create(self, container: Container, epoch: int, image: EngineImage) -> CreatedContainer:
+        """A new container that does not run yet. There must be none of this workspace."""
         nonce = secrets.token_hex(16)
-        key = container_key(self._installation_key, nonce)
-        template = container.program.template
+        workspace_id, network = container.home.workspace_id, self._options.workspace_network
         config = self._config(container, nonce, epoch, image, await self._nameservers())
         try:
-            created = await self._client.create_container(
-                container_name(container.home.workspace_id),
-                config,
-                self._options.workspace_network,
-            )
+            created = await self._client.create_container(container_name(workspace_id), config, network)
         except EngineRefusal as refusal:
             raise _start_failed(refusal) from refusal
-        try:
+        async with self._removed_on_failure(created):
             await self._images.ensure_tmp(created, image)
-            await self._client.start_with_input(
-                created, self._options.workspace_network, Greeting(key.hex(), AGENT_PORT).line()
-            )
-            host = await self._address(created)
-            running = self._running(created, container.home.workspace_id, host, nonce, template)
-            await self._wait_for_agent(running)
+        return CreatedContainer(created, workspace_id, nonce, container.program.template)
+
+    async def start(self, created: CreatedContainer) -> RunningContainer:
+        """Its agent starts, and has no orders yet."""
+        greeting = Greeting(container_key(self._installation_key, created.nonce).hex(), AGENT_PORT)
+        async with self._removed_on_failure(created.id):
+            await self._client.start_with_input(created.id, self._options.workspace_network, greeting.line())
+            host = await self._address(created.id)
+        return self._running(created.id, created.workspace_id, host, created.nonce, created.template)
+
+    @contextlib.asynccontextmanager
+    async def _removed_on_failure(self, container: str) -> AsyncIterator[None]:
+        try:
+            yield
         except EngineRefusal as refusal:
-            await self._client.remove_container(created)
+            await self._client.remove_container(container)
             raise _start_failed(refusal) from refusal
         except Failed:
-            await self._client.remove_container(created)
+            await self._client.remove_container(container)
             raise
-        return running
 
     async def _nameservers(self) -> tuple[str, ...]:
         """Empty: the engine's own resolver."""
@@ -177,7 +189,8 @@ class EngineContainers:
             raise Failed(Code.CONTAINER_START_FAILED, f"the container ended before its agent started: {said}")
         return str(found)
 
-    async def _wait_for_agent(self, running: RunningContainer) -> None:
+    async def wait_for_agent(self, running: RunningContainer) -> None:
+        """Until the agent of a new container answers."""
         loop = asyncio.get_running_loop()
         deadline, look_again = loop.time() + START_S, loop.time() + 1.0
         while True:
@@ -256,6 +269,10 @@ class EngineContainers:
         if is_ready:
             self._were_ready.add(running.id)
         return is_ready
+
+    async def becomes_ready(self, running: RunningContainer) -> bool:
+        """Wait until the program's port answers; False if it does not for long."""
+        return await agent_client.port_answers(running.control, self._options.probe_s, waits_s=self._options.ready_s)
 
     async def after_end(self, listed: ListedContainer, running: RunningContainer) -> ListedContainer:
         """The container again, if it was ready and its agent has just ended: the engine notices the end a moment later."""

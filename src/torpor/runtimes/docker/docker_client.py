@@ -9,7 +9,7 @@ import contextlib
 import io
 import json
 import math
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import aiodocker
@@ -84,6 +84,15 @@ class DockerClient:
         """What only Podman tells, with its own API."""
         facts: Mapping[str, Any] = (await self._json("libpod/info")).get("host") or {}
         return facts
+
+    async def events(self, on_connect: Callable[[], None]) -> AsyncGenerator[Mapping[str, Any], None]:
+        """What happens to containers and volumes from now on, until the engine ends the stream. Without a timeout."""
+        filters = json.dumps((await self.dialect()).event_filters)
+        given: dict[str, Any] = {"params": {"filters": filters}, "timeout": aiohttp.ClientTimeout(sock_connect=self._call_s)}
+        async with self._translated() as docker, docker._query("events", **given) as reply, reply:
+            on_connect()
+            async for line in _lines(reply.content):
+                yield json.loads(line)
 
     # ── listings ──────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -32,6 +32,7 @@ PODMAN_MEANS = (
     (": file exists", HTTPStatus.CONFLICT),
     ("network not found", HTTPStatus.NOT_FOUND),
     ("no such container", HTTPStatus.NOT_FOUND),
+    ("no such process", HTTPStatus.NOT_FOUND),  # it ended while the engine looked at it
     ("no such volume", HTTPStatus.NOT_FOUND),
     ("image not known", HTTPStatus.NOT_FOUND),
     ("container has already been removed", HTTPStatus.NOT_FOUND),
@@ -55,6 +56,9 @@ class EngineDialect:
     removal_parameters: Mapping[str, str] = {"force": "1", "v": "1"}
     labels_silent_volumes = True
     """Whether a volume that the engine creates for a mount has the labels that the mount names."""
+
+    event_filters: Mapping[str, list[str]] = {"type": ["container", "volume"], "event": ["die", "oom", "destroy"]}
+    """Of the stream of events: what ends or is removed. The engine may send more."""
 
     volume_options: Mapping[str, str] = {}
     removes_by_prefix = False
@@ -91,6 +95,8 @@ class PodmanDialect(EngineDialect):
     # Otherwise the processes get SIGTERM and ten seconds first.
     removal_parameters: Mapping[str, str] = {**EngineDialect.removal_parameters, "timeout": "0"}
     labels_silent_volumes = False
+    # Its names of events differ in filters and in the events themselves, and between versions.
+    event_filters: Mapping[str, list[str]] = {"type": ["container", "volume"]}
     # Otherwise the first container that mounts a volume makes its user the owner of the volume's folder.
     volume_options: Mapping[str, str] = {"o": "uid=0,gid=0"}
     removes_by_prefix = True

@@ -183,6 +183,10 @@ class EngineListing:
         container = self.containers.get(home.workspace_id)
         return container is not None and container.is_live and container.home == home
 
+    def is_used(self, workspace_id: str) -> bool:
+        """Whether there is a container of this workspace, or of a job at one of its homes."""
+        return workspace_id in self.containers or any(listed.jobs for listed in self.homes_of(workspace_id))
+
     def epoch(self, workspace_id: str) -> int:
         """The newest epoch that changed an object of this workspace."""
         container = self.containers.get(workspace_id)

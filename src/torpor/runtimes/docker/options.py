@@ -46,6 +46,8 @@ class DockerOptions:
     """The timeout of one call to the engine. Calls that stream have none."""
     probe_s: float = 2.0
     """How long an observation waits for the agent of one container."""
+    ready_s: float = 300.0
+    """How long the agent of a new container watches whether its program is ready."""
     log_bytes: int = 1 * MIB
     """The engine rotates a container's log at this size; one older file is kept."""
 

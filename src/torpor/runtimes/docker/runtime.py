@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import math
 import secrets
-from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from weakref import WeakValueDictionary
 
@@ -29,6 +29,8 @@ from torpor.ports import (
     RunningCommand,
     Shell,
     TerminalSize,
+    WorkspaceFilter,
+    any_workspace,
 )
 from torpor.runtimes import agent_client
 from torpor.runtimes.ability import Ability
@@ -36,10 +38,11 @@ from torpor.runtimes.docker import isolation, record_changes
 from torpor.runtimes.docker.confinement import abilities
 from torpor.runtimes.docker.containers import EngineContainers, RunningContainer
 from torpor.runtimes.docker.docker_client import DockerClient, EngineRefusal
+from torpor.runtimes.docker.engine_events import EngineEvents
 from torpor.runtimes.docker.firewall import FirewallMissing
 from torpor.runtimes.docker.home_record import HomeRecord, RecordState
 from torpor.runtimes.docker.homes import EngineHomes
-from torpor.runtimes.docker.images import EngineImages
+from torpor.runtimes.docker.images import EngineImage, EngineImages
 from torpor.runtimes.docker.isolation import NetworkIsolation
 from torpor.runtimes.docker.jobs import EngineJobs
 from torpor.runtimes.docker.kit_volume import KitVolume
@@ -58,9 +61,19 @@ MOST_HELD_AT_ONCE = 4
 class DockerRuntime:
     """Call `start` first and `close` last. Any number of processes can use one engine."""
 
-    def __init__(self, options: DockerOptions, *, kit: Kit, installation_key: bytes, kept_logs: KeptLogs) -> None:
+    def __init__(
+        self,
+        options: DockerOptions,
+        *,
+        kit: Kit,
+        installation_key: bytes,
+        kept_logs: KeptLogs,
+        on_change: Callable[[str], None] = lambda _workspace_id: None,
+    ) -> None:
+        """`on_change` is called with the workspace of each container that ends or becomes ready. It is only a hint."""
         self.name = options.name
         self._options = options
+        self._on_change = on_change
         self._kept_logs = kept_logs
         self._engine = DockerClient(options.engine, options.call_s)
         self._homes = EngineHomes(self._engine, options.installation, options.user)
@@ -69,6 +82,7 @@ class DockerRuntime:
         self._containers = EngineContainers(self._engine, options, installation_key, self._kit, self._images)
         self._jobs = EngineJobs(self._engine, self._homes, options, installation_key, self._kit)
         self._isolation = NetworkIsolation(self._engine, options)
+        self._events = EngineEvents(self._engine, options.installation, on_change)
         self._rules_checked_at = -math.inf
         self._running: dict[str, RunningContainer] = {}
         self._epochs: dict[str, int] = {}
@@ -90,6 +104,7 @@ class DockerRuntime:
                 await self._isolation.prove_early()
         except FirewallMissing as missing:
             raise Refused("no_isolation", isolation.refusal(missing)) from missing
+        self._in_background(self._events.run())
 
     async def abilities(self) -> tuple[Ability, ...]:
         """What the engine confines; Unavailable if it does not answer. Works before `start`, and changes nothing."""
@@ -303,31 +318,69 @@ class DockerRuntime:
         async with self._exclusive(home.workspace_id, fence) as found:
             record_changes.ready(found.of(home))  # refuses before anything is created
             await self._kit.ensure()
-            found = await self._homes.change(home, decide, found)
-            opened, current = found.of(home), found.containers.get(home.workspace_id)
-            if current is not None:
-                running = self._containers.running(current)
-                has_orders = running is not None and await self._containers.has_orders(running)
-                if running is not None and has_orders and current.home == home:
-                    self._running[home.workspace_id] = running
+            if found.is_used(home.workspace_id):
+                found = await self._homes.change(home, decide, found)
+                if await self._runs_already(home, found):
                     return
-                if running is None or has_orders is not False:
-                    await self._stop(current)
-                else:  # no program runs in it
-                    await self._containers.remove(current.id)
-            await self._jobs.end_all(found.homes_of(home.workspace_id))
-            await self._confined(self._isolation.ensure())
-            running = await self._containers.create(container, fence.epoch, image)
-            try:
-                await self._confined(self._isolation.prove())
-                await self._check(running, opened, fence)
-                assert opened.record is not None
-                await self._containers.order(running, container, opened.record, image.environment)
-            except Failed:
-                await finish_despite_cancel(self._containers.remove(running.id))
-                await self._homes.remove_silent(home)
-                raise
+                await self._jobs.end_all(found.homes_of(home.workspace_id))
+            await self._start(container, fence, image, self._homes.change(home, decide, found))
+
+    async def _runs_already(self, home: Home, found: EngineListing) -> bool:
+        """Whether a program runs on this home. Any other container of the workspace is removed."""
+        if (current := found.containers.get(home.workspace_id)) is None:
+            return False
+        running = self._containers.running(current)
+        has_orders = running is not None and await self._containers.has_orders(running)
+        if running is not None and has_orders and current.home == home:
             self._running[home.workspace_id] = running
+            return True
+        if running is None or has_orders is not False:
+            await self._stop(current)
+        else:  # no program runs in it
+            await self._containers.remove(current.id)
+        return False
+
+    async def _start(
+        self, container: Container, fence: Fence, image: EngineImage, opening: Coroutine[None, None, EngineListing]
+    ) -> None:
+        """Open the home while the container starts: its agent runs no program before it gets its orders."""
+        home, running = container.home, None
+        writing = asyncio.ensure_future(opening)
+        try:
+            running = await self._started(container, fence.epoch, image)
+            found = await writing
+            await self._jobs.end_all(found.homes_of(home.workspace_id))  # begun by a controller that was replaced meanwhile
+            opened = found.of(home)
+            await _side_by_side(self._containers.wait_for_agent(running), self._confined(self._isolation.prove()))
+            await self._check(running, opened, fence)
+            assert opened.record is not None
+            await self._containers.order(running, container, opened.record, image.environment)
+        except (Failed, EngineRefusal):
+            await asyncio.wait({writing})
+            if running is not None:
+                await finish_despite_cancel(self._containers.remove(running.id))
+            await self._homes.remove_silent(home)
+            raise
+        finally:
+            await stop(writing)
+        self._running[home.workspace_id] = running
+        self._in_background(self._report_ready(running))
+
+    async def _started(self, container: Container, epoch: int, image: EngineImage) -> RunningContainer:
+        """A new container that runs, behind the firewall rules. None is left if this fails."""
+        creating = asyncio.ensure_future(self._containers.create(container, epoch, image))
+        try:
+            await _side_by_side(creating, self._confined(self._isolation.ensure()))
+        except Failed:
+            if creating.exception() is None:
+                await finish_despite_cancel(self._containers.remove(creating.result().id))
+            raise
+        return await self._containers.start(creating.result())
+
+    async def _report_ready(self, running: RunningContainer) -> None:
+        """Call `on_change` when the program's port answers, so that callers need not poll."""
+        if await self._containers.becomes_ready(running):
+            self._on_change(running.workspace_id)
 
     async def _confined(self, work: Coroutine[None, None, None]) -> None:
         try:
@@ -389,14 +442,14 @@ class DockerRuntime:
         if (running := self._running.get(workspace_id)) is not None:
             await self._containers.append_log(running, lines)
 
-    async def work(self) -> Mapping[str, Work]:
-        return {workspace_id: work for workspace_id, (work, _) in (await self._measured()).items()}
+    async def work(self, concerns: WorkspaceFilter = any_workspace) -> Mapping[str, Work]:
+        return {workspace_id: work for workspace_id, (work, _) in (await self._measured(concerns)).items()}
 
-    async def usage(self) -> Mapping[str, Usage]:
-        return {workspace_id: usage for workspace_id, (_, usage) in (await self._measured()).items()}
+    async def usage(self, concerns: WorkspaceFilter = any_workspace) -> Mapping[str, Usage]:
+        return {workspace_id: usage for workspace_id, (_, usage) in (await self._measured(concerns)).items()}
 
-    async def _measured(self) -> dict[str, tuple[Work, Usage]]:
-        running = dict(self._running)
+    async def _measured(self, concerns: WorkspaceFilter) -> dict[str, tuple[Work, Usage]]:
+        running = {workspace_id: one for workspace_id, one in self._running.items() if concerns(workspace_id)}
         found = await asyncio.gather(*map(self._containers.measure, running.values()))
         return {workspace_id: measured for workspace_id, measured in zip(running, found, strict=True) if measured is not None}
 
@@ -439,6 +492,13 @@ class DockerRuntime:
         if lock is None:
             lock = self._locks[workspace_id] = asyncio.Lock()
         return lock
+
+
+async def _side_by_side(*work: Awaitable[object]) -> None:
+    """Wait for all of them. The first error is raised when all have ended, so that none of them makes anything after that."""
+    for result in await asyncio.gather(*work, return_exceptions=True):
+        if isinstance(result, BaseException):
+            raise result
 
 
 def _word() -> str:

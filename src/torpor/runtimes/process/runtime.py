@@ -22,7 +22,20 @@ from torpor.domain.records import Marker, Observation, ObservedContainer, Observ
 from torpor.domain.usage import Usage
 from torpor.file_lock import PidLock
 from torpor.loops import start_tasks, stop
-from torpor.ports import Address, Container, ExecResult, Fence, Home, HomeJob, Progress, RunningCommand, Shell, TerminalSize
+from torpor.ports import (
+    Address,
+    Container,
+    ExecResult,
+    Fence,
+    Home,
+    HomeJob,
+    Progress,
+    RunningCommand,
+    Shell,
+    TerminalSize,
+    WorkspaceFilter,
+    any_workspace,
+)
 from torpor.runtimes import agent_client
 from torpor.runtimes.ability import Ability
 from torpor.runtimes.host_programs import ToolFailed
@@ -446,13 +459,13 @@ class ProcessRuntime:
             raise Refused("not_running", f"workspace {workspace_id} has no running container")
         return supervisor
 
-    async def work(self) -> Mapping[str, Work]:
-        supervisors = dict(self._containers)
+    async def work(self, concerns: WorkspaceFilter = any_workspace) -> Mapping[str, Work]:
+        supervisors = {name: supervisor for name, supervisor in self._containers.items() if concerns(name)}
         found = await asyncio.to_thread(lambda: {name: supervisor.work() for name, supervisor in supervisors.items()})
         return {name: work for name, work in found.items() if work is not None}
 
-    async def usage(self) -> Mapping[str, Usage]:
-        supervisors = dict(self._containers)
+    async def usage(self, concerns: WorkspaceFilter = any_workspace) -> Mapping[str, Usage]:
+        supervisors = {name: supervisor for name, supervisor in self._containers.items() if concerns(name)}
         found = await asyncio.to_thread(lambda: {name: supervisor.usage() for name, supervisor in supervisors.items()})
         return {name: usage for name, usage in found.items() if usage is not None}
 

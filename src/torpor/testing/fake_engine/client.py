@@ -26,6 +26,8 @@ from torpor.ports import (
     RunningCommand,
     Shell,
     TerminalSize,
+    WorkspaceFilter,
+    any_workspace,
 )
 from torpor.runtimes.framed_command import FramedCommand, FramedShell
 from torpor.testing.fake_engine.programs import AGENT, PROGRAM, preamble, programs_path
@@ -259,11 +261,13 @@ class RemoteFakeRuntime:
         writer.write(preamble(workspace_id, AGENT))
         return reader, writer
 
-    async def work(self) -> Mapping[str, Work]:
-        return {name: Work(template, cpu_s) for name, template, cpu_s in await self._line.look("work")}
+    async def work(self, concerns: WorkspaceFilter = any_workspace) -> Mapping[str, Work]:
+        found = await self._line.look("work")
+        return {name: Work(template, cpu_s) for name, template, cpu_s in found if concerns(name)}
 
-    async def usage(self) -> Mapping[str, Usage]:
-        return {name: Usage(cpu_s, memory_bytes) for name, cpu_s, memory_bytes in await self._line.look("usage")}
+    async def usage(self, concerns: WorkspaceFilter = any_workspace) -> Mapping[str, Usage]:
+        found = await self._line.look("usage")
+        return {name: Usage(cpu_s, memory_bytes) for name, cpu_s, memory_bytes in found if concerns(name)}
 
     async def disk(self) -> Disk | None:
         said = await self._line.look("disk")

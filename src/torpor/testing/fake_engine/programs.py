@@ -21,7 +21,8 @@ from websockets.protocol import Protocol, Side, State
 from websockets.utils import accept_key
 
 from torpor.domain.errors import TorporError
-from torpor.inside.agent import ERRORS, EXIT, INPUT, OUTPUT, REQUEST, SIGNAL, SIZE, TAKEN, frame, read_frame
+from torpor.inside.agent import read_frame
+from torpor.inside.control_frames import ERRORS, EXIT, INPUT, OUTPUT, REQUEST, SIGNAL, SIZE, TAKEN, frame
 from torpor.ports import RunningCommand, Shell, Stream, TerminalSize
 from torpor.testing.fake_command import FakeCommand
 from torpor.testing.fake_runtime import FakeContainer, FakeRuntime, FakeWorld

@@ -7,8 +7,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from torpor.inside import proof
-from torpor.inside.proof import ProofFailed, prove_as_agent, prove_as_client
+from torpor.inside import proof, proven_connection
+from torpor.inside.proof import ProofFailed
+from torpor.inside.proven_connection import prove_as_agent, prove_as_client
 
 pytestmark = pytest.mark.anyio
 
@@ -30,8 +31,8 @@ async def test_ends_with_the_same_key_accept_each_other() -> None:
     async with ends() as (client, agent):
         await asyncio.gather(prove_as_client(client, KEY), prove_as_agent(agent, KEY))
         await asyncio.get_running_loop().sock_sendall(client, proof.channel("control") + b"request")
-        assert await proof.read_exactly(agent, proof.CHANNEL_BYTES) == b"control "
-        assert await proof.read_exactly(agent, 7) == b"request"
+        assert await proven_connection.read_exactly(agent, proof.CHANNEL_BYTES) == b"control "
+        assert await proven_connection.read_exactly(agent, 7) == b"request"
 
 
 async def test_a_client_sends_nothing_to_an_agent_with_another_key() -> None:
@@ -49,7 +50,7 @@ async def test_a_client_with_another_key_is_refused() -> None:
         accepting = asyncio.ensure_future(prove_as_agent(agent, KEY))
         loop = asyncio.get_running_loop()
         await loop.sock_sendall(client, bytes(proof.NONCE_BYTES))
-        await proof.read_exactly(client, proof.NONCE_BYTES + proof.PROOF_BYTES)
+        await proven_connection.read_exactly(client, proof.NONCE_BYTES + proof.PROOF_BYTES)
         await loop.sock_sendall(client, bytes(proof.PROOF_BYTES))
         with pytest.raises(ProofFailed, match="does not know the key"):
             await accepting
@@ -61,7 +62,7 @@ async def test_the_proof_of_an_agent_cannot_be_sent_back_to_it() -> None:
         accepting = asyncio.ensure_future(prove_as_agent(agent, KEY))
         loop = asyncio.get_running_loop()
         await loop.sock_sendall(client, bytes(proof.NONCE_BYTES))
-        told = await proof.read_exactly(client, proof.NONCE_BYTES + proof.PROOF_BYTES)
+        told = await proven_connection.read_exactly(client, proof.NONCE_BYTES + proof.PROOF_BYTES)
         await loop.sock_sendall(client, told[proof.NONCE_BYTES :])
         with pytest.raises(ProofFailed):
             await accepting
