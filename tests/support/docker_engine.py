@@ -73,9 +73,15 @@ class DockerEngine(ContainerEngine):
         assert self.daemon is not None
         end_process(self.daemon, signal_number)
         self.daemon = None
+        # Its containerd gets SIGKILL then. The next daemon would wait for it in vain, also if it is only not reaped yet.
+        pid_file = self.folder / "exec" / "containerd" / "containerd.pid"
+        if pid_file.exists():
+            pid = pid_file.read_text()
+            wait_until(lambda: has_ended(pid))
+            pid_file.unlink(missing_ok=True)
 
     def remove_containers(self) -> None:
-        if self.daemon is None:
+        if self.daemon is None or self.daemon.poll() is not None:
             self.start_daemon()
         super().remove_containers()
 
@@ -102,6 +108,14 @@ class SmallDockerEngine(DockerEngine):
     def remove(self) -> None:
         self._disk.__exit__(None, None, None)
         super().remove()
+
+
+def has_ended(pid: str) -> bool:
+    """Whether this process is gone, or nothing is left but its exit code."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
 
 
 @contextlib.contextmanager
