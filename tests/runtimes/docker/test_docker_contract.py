@@ -13,7 +13,7 @@ from torpor.domain.errors import Refused
 from torpor.inside.proof import connect_with_proof
 from torpor.kit import layout
 from torpor.ports import Container, Home, HomeJob, Runtime
-from torpor.runtimes.docker.object_names import home_name
+from torpor.runtimes.object_labels import home_name
 
 
 class OnDocker(ProgramWorld):

@@ -2,39 +2,31 @@
 
 import asyncio
 import contextlib
-import json
 import secrets
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 
-from torpor.domain.busy import Foreground, Work
 from torpor.domain.errors import Code, Failed, Unavailable
 from torpor.domain.records import ContainerLocation, ProgramExit
-from torpor.domain.usage import Usage
-from torpor.inside.agent import OUTPUT, YES
 from torpor.inside.engine_agent import Greeting
 from torpor.inside.out_of_memory import SENTENCE
 from torpor.inside.proof import container_key, key_id
 from torpor.kit import layout
-from torpor.ports import Address, Container
-from torpor.runtimes import agent_client
+from torpor.ports import Container
 from torpor.runtimes.docker.docker_client import CONFLICT, NOT_FOUND, DockerClient, EngineRefusal
-from torpor.runtimes.docker.home_record import HomeRecord
-from torpor.runtimes.docker.homes import volume_mount
+from torpor.runtimes.docker.homes import HOMES, volume_mount
 from torpor.runtimes.docker.images import EngineImage, EngineImages
 from torpor.runtimes.docker.kit_volume import KitVolume
 from torpor.runtimes.docker.listing import ListedContainer
-from torpor.runtimes.docker.object_names import KEY, NONCE, TEMPLATE, ObjectKind, container_name, home_labels, home_name
 from torpor.runtimes.docker.options import DockerOptions
-from torpor.runtimes.docker.program_orders import HOME, HOMES, INSIDE, SOCKETS, orders
+from torpor.runtimes.home_record import MARKER_FILE, OWN_FOLDER
 from torpor.runtimes.nameservers import usable_nameservers
-from torpor.runtimes.row_access import agent_address
+from torpor.runtimes.object_labels import KEY, NONCE, TEMPLATE, ObjectKind, container_name, home_labels, home_name
+from torpor.runtimes.program_orders import HOME, INSIDE, SOCKETS
+from torpor.runtimes.running_container import AGENT_PORT, RunningContainer
 
-AGENT_PORT = 7008
+MARKER_PATH = f"{HOMES}/{OWN_FOLDER}/{MARKER_FILE}"
 START_S = 30.0
 """How long the agent of a new container may take until it answers."""
 LOOK_S = 0.01
-ASK_S = 10.0
 STRAGGLERS_S = 3.0
 """After the grace period: the agent kills what is left and ends."""
 KEPT_LOG_LINES = 1000
@@ -43,24 +35,6 @@ LAST_LINES = 20
 CPU_SHARES = 1024
 """What an engine gives a container of the default weight."""
 DEFAULT_WEIGHT = 100
-
-
-@dataclass(frozen=True, slots=True)
-class RunningContainer:
-    """A container whose agent can be asked."""
-
-    id: str
-    workspace_id: str
-    location: ContainerLocation
-    template: str
-    installation_key: bytes = field(repr=False)
-
-    def address(self, channel_name: str) -> Address:
-        return agent_address(self.installation_key, self.location, channel_name)
-
-    @property
-    def control(self) -> Address:
-        return self.address("control")
 
 
 class EngineContainers:
@@ -175,7 +149,7 @@ class EngineContainers:
         deadline, look_again = loop.time() + START_S, loop.time() + 1.0
         while True:
             try:
-                await agent_client.ask(running.control, {"do": "state"}, ASK_S)
+                await running.has_orders()
             except OSError as error:
                 failure = error
             else:
@@ -187,18 +161,6 @@ class EngineContainers:
                 message = f"the agent did not answer within {START_S:g} s: {failure}"
                 raise Failed(Code.CONTAINER_START_FAILED, message)
             await asyncio.sleep(LOOK_S)
-
-    async def order(
-        self, running: RunningContainer, container: Container, record: HomeRecord, image_environment: Mapping[str, str]
-    ) -> None:
-        """Send the orders, once."""
-        wanted = orders(container, record, image_environment, self._options.grace_s)
-        try:
-            kind, payload = await agent_client.ask(running.control, wanted, ASK_S)
-        except OSError as error:
-            raise Failed(Code.CONTAINER_START_FAILED, f"the agent took no orders: {error}") from error
-        if kind != YES:
-            raise Failed(Code.VOLUME_NOT_READY, payload.decode(errors="replace"))
 
     # ── stop ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -236,57 +198,27 @@ class EngineContainers:
         """Drop what is known about the ends of containers that other controllers have removed."""
         self._ends = {container: end for container, end in self._ends.items() if container in containers}
 
-    async def is_ready(self, running: RunningContainer) -> bool:
-        return await agent_client.port_answers(running.control, self._options.probe_s)
-
     async def has_orders(self, running: RunningContainer) -> bool | None:
-        """None if the container has ended meanwhile; Unavailable if its agent does not answer.
-
-        An agent that does not listen waits for its key, and has no orders.
-        """
+        """None if the container has ended meanwhile; Unavailable if its agent does not answer."""
         try:
-            kind, _ = await agent_client.ask(running.control, {"do": "state"}, ASK_S)
-        except ConnectionRefusedError:
-            return False
-        except OSError as error:
+            return await running.was_ordered()
+        except Unavailable:
             facts = await self._client.inspect_container(running.id) or {}
             if not (facts.get("State") or {}).get("Running"):
                 return None
-            why = str(error) or f"nothing within {ASK_S:g} s"
-            raise Unavailable(f"the agent of workspace {running.workspace_id} does not answer: {why}") from error
-        return kind == YES
-
-    async def measure(self, running: RunningContainer) -> tuple[Work, Usage] | None:
-        """None if it cannot be measured."""
-        with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
-            kind, payload = await agent_client.ask(running.control, {"do": "measure"}, self._options.probe_s)
-            if kind == OUTPUT:
-                return _measured(running.template, json.loads(payload))
-        return None
+            raise
 
     # ── the log ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def log(self, listed: ListedContainer, tail: int) -> bytes:
         if (running := self.running(listed)) is not None:
             with contextlib.suppress(OSError):
-                return await agent_client.log(running.control, tail, ASK_S)
+                return await running.log(tail)
         return await self._client.logs(listed.id, tail)
-
-    async def append_log(self, running: RunningContainer, lines: bytes) -> None:
-        text = lines.decode("utf-8", "surrogateescape")
-        with contextlib.suppress(OSError):  # the container has just ended
-            await agent_client.ask(running.control, {"do": "append_log", "lines": text}, ASK_S)
 
 
 def log_config(most_bytes: int) -> dict[str, object]:
     return {"Type": "json-file", "Config": {"max-size": str(most_bytes), "max-file": "2"}}
-
-
-def _measured(template: str, facts: Mapping[str, object]) -> tuple[Work, Usage]:
-    cpu_s, memory_bytes = float(str(facts["cpu_s"])), int(str(facts["memory_bytes"]))
-    found = facts["foregrounds"]
-    foregrounds = tuple(Foreground(*one) for one in found) if isinstance(found, list) else ()
-    return Work(template, cpu_s, foregrounds), Usage(cpu_s, memory_bytes)
 
 
 def _start_failed(refusal: EngineRefusal) -> Failed:

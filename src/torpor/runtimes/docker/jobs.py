@@ -11,13 +11,15 @@ from torpor.kit import layout
 from torpor.ports import Fence, HomeJob, Progress
 from torpor.runtimes.docker.containers import log_config
 from torpor.runtimes.docker.docker_client import STDERR, DockerClient, EngineRefusal
-from torpor.runtimes.docker.homes import BIRTH_FILE, EMPTY_IMAGE, EMPTY_TAG, OWN_FOLDER, EngineHomes, volume_mount
+from torpor.runtimes.docker.homes import EMPTY_IMAGE, EMPTY_TAG, HOMES, EngineHomes, volume_mount
 from torpor.runtimes.docker.kit_volume import KitVolume
 from torpor.runtimes.docker.listing import ListedContainer, ListedHome
-from torpor.runtimes.docker.object_names import ORDER, ObjectKind, home_labels, home_name, job_name
+from torpor.runtimes.docker.object_names import job_name
 from torpor.runtimes.docker.options import DockerOptions
-from torpor.runtimes.docker.program_orders import HOME, HOMES, INSIDE
+from torpor.runtimes.home_record import BIRTH_FILE, OWN_FOLDER
 from torpor.runtimes.job_answer import JobAnswer
+from torpor.runtimes.object_labels import ORDER, ObjectKind, home_labels, home_name
+from torpor.runtimes.program_orders import HOME, INSIDE
 from torpor.runtimes.timeouts import finish_despite_cancel
 
 TERM_S = 2.0

@@ -30,21 +30,24 @@ from torpor.ports import (
     Shell,
     TerminalSize,
 )
-from torpor.runtimes import agent_client
+from torpor.runtimes import record_changes
 from torpor.runtimes.ability import Ability
-from torpor.runtimes.docker import isolation, record_changes
+from torpor.runtimes.docker import isolation
 from torpor.runtimes.docker.confinement import abilities
-from torpor.runtimes.docker.containers import EngineContainers, RunningContainer
+from torpor.runtimes.docker.containers import MARKER_PATH, EngineContainers
 from torpor.runtimes.docker.docker_client import DockerClient, EngineRefusal
 from torpor.runtimes.docker.firewall import FirewallMissing
-from torpor.runtimes.docker.home_record import HomeRecord, RecordState
 from torpor.runtimes.docker.homes import EngineHomes
 from torpor.runtimes.docker.images import EngineImages
 from torpor.runtimes.docker.isolation import NetworkIsolation
 from torpor.runtimes.docker.jobs import EngineJobs
 from torpor.runtimes.docker.kit_volume import KitVolume
-from torpor.runtimes.docker.listing import ABSENT, EngineListing, ListedContainer, ListedHome
+from torpor.runtimes.docker.listing import EngineListing, ListedContainer, ListedHome
 from torpor.runtimes.docker.options import DockerOptions
+from torpor.runtimes.home_record import ABSENT, HomeRecord, RecordState
+from torpor.runtimes.program_orders import orders
+from torpor.runtimes.running_container import RunningContainer
+from torpor.runtimes.running_containers import RunningContainers
 from torpor.runtimes.timeouts import finish_despite_cancel
 
 log = structlog.get_logger()
@@ -70,7 +73,7 @@ class DockerRuntime:
         self._jobs = EngineJobs(self._engine, self._homes, options, installation_key, self._kit)
         self._isolation = NetworkIsolation(self._engine, options)
         self._rules_checked_at = -math.inf
-        self._running: dict[str, RunningContainer] = {}
+        self._running = RunningContainers(options.probe_s)
         self._epochs: dict[str, int] = {}
         # A lock exists only while a call holds it or waits for it.
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -131,7 +134,7 @@ class DockerRuntime:
         revision = (record.revision if record is not None else None) or 0
         running = self._containers.running(listed)
         ended = await self._end_of(listed) if listed.has_ended else None
-        ready = running is not None and await self._containers.is_ready(running)
+        ready = running is not None and await running.is_ready(self._options.probe_s)
         location = running.location if running is not None else None
         return ObservedContainer(listed.home.generation, revision, ready, ended, location=location)
 
@@ -147,14 +150,7 @@ class DockerRuntime:
         """Note which containers run, for verbs that do not ask the engine."""
         if only is None:
             self._containers.forget_all_but({listed.id for listed in found.containers.values()})
-        for workspace_id in [one for one in self._running if only is None or one in only]:
-            if workspace_id not in found.containers:
-                del self._running[workspace_id]
-        for workspace_id, listed in found.containers.items():
-            if (running := self._containers.running(listed)) is not None:
-                self._running[workspace_id] = running
-            else:
-                self._running.pop(workspace_id, None)
+        self._running.observed({name: self._containers.running(one) for name, one in found.containers.items()}, only)
 
     def _hold_again(self, found: EngineListing) -> None:
         """Create lost holders again, a few at a time: without them a prune removes the homes.
@@ -306,7 +302,7 @@ class DockerRuntime:
                 running = self._containers.running(current)
                 has_orders = running is not None and await self._containers.has_orders(running)
                 if running is not None and has_orders and current.home == home:
-                    self._running[home.workspace_id] = running
+                    self._running.add(running)
                     return
                 if running is None or has_orders is not False:
                     await self._stop(current)
@@ -319,12 +315,14 @@ class DockerRuntime:
                 await self._confined(self._isolation.prove())
                 await self._check(running, opened, fence)
                 assert opened.record is not None
-                await self._containers.order(running, container, opened.record, image.environment)
+                await running.order(
+                    orders(container, opened.record, image.environment, marker_file=MARKER_PATH, grace_s=self._options.grace_s)
+                )
             except Failed:
                 await finish_despite_cancel(self._containers.remove(running.id))
                 await self._homes.remove_silent(home)
                 raise
-            self._running[home.workspace_id] = running
+            self._running.add(running)
 
     async def _confined(self, work: Coroutine[None, None, None]) -> None:
         try:
@@ -347,31 +345,25 @@ class DockerRuntime:
 
     async def _stop(self, current: ListedContainer) -> None:
         """Stop and remove it, and keep the end of its log."""
-        self._running.pop(current.workspace_id, None)
+        self._running.remove(current.workspace_id)
         said = await self._containers.stop(current)
         if said:
             await self._kept_logs.keep(current.workspace_id, said)
         await self._containers.remove(current.id)
 
     def address(self, workspace_id: str, port: int | None = None) -> Address | None:
-        running = self._running.get(workspace_id)
-        return running.address("program" if port is None else str(port)) if running is not None else None
+        return self._running.address(workspace_id, port)
 
     async def execute(self, workspace_id: str, command: Sequence[str], stdin: bytes) -> ExecResult:
-        return await agent_client.execute(self._control(workspace_id), command, stdin)
+        return await self._running.execute(workspace_id, command, stdin)
 
     async def start_command(
         self, workspace_id: str, command: Sequence[str], *, terminal: TerminalSize | None = None
     ) -> RunningCommand:
-        return await agent_client.start_command(self._control(workspace_id), command, terminal=terminal)
+        return await self._running.start_command(workspace_id, command, terminal=terminal)
 
     async def shell(self, workspace_id: str, *, columns: int, rows: int) -> Shell:
-        return await agent_client.shell(self._control(workspace_id), columns=columns, rows=rows)
-
-    def _control(self, workspace_id: str) -> Address:
-        if (running := self._running.get(workspace_id)) is None:
-            raise Refused("not_running", f"workspace {workspace_id} has no running container")
-        return running.control
+        return await self._running.shell(workspace_id, columns=columns, rows=rows)
 
     async def logs(self, workspace_id: str, *, tail: int) -> AsyncIterator[bytes]:
         found = await self._homes.list(frozenset({workspace_id}))
@@ -383,19 +375,13 @@ class DockerRuntime:
             yield line
 
     async def append_log(self, workspace_id: str, lines: bytes) -> None:
-        if (running := self._running.get(workspace_id)) is not None:
-            await self._containers.append_log(running, lines)
+        await self._running.append_log(workspace_id, lines)
 
     async def work(self) -> Mapping[str, Work]:
-        return {workspace_id: work for workspace_id, (work, _) in (await self._measured()).items()}
+        return {workspace_id: work for workspace_id, (work, _) in (await self._running.measured()).items()}
 
     async def usage(self) -> Mapping[str, Usage]:
-        return {workspace_id: usage for workspace_id, (_, usage) in (await self._measured()).items()}
-
-    async def _measured(self) -> dict[str, tuple[Work, Usage]]:
-        running = dict(self._running)
-        found = await asyncio.gather(*map(self._containers.measure, running.values()))
-        return {workspace_id: measured for workspace_id, measured in zip(running, found, strict=True) if measured is not None}
+        return {workspace_id: usage for workspace_id, (_, usage) in (await self._running.measured()).items()}
 
     async def stop_all(self) -> None:
         """Torpor ends; the containers keep running."""
