@@ -257,7 +257,8 @@ def _why(workspace: Workspace) -> str | None:
         return f"{workspace.space_awaited}. It continues automatically when there is enough free space."
     error = workspace.error
     if error is None:
-        return f"{workspace.conditions.container_ready.message}." if workspace.is_paused else None
+        says_why = workspace.is_paused or workspace.awaited is not None
+        return f"{workspace.conditions.container_ready.message}." if says_why else None
     tail = error.context.get("last_lines")
     output = f" Its last output: {tail}" if tail else ""
     during = f" during {STATUS_OF_OPERATION[error.operation]}" if error.operation is not Operation.NONE else ""

@@ -13,6 +13,7 @@ from torpor.domain.disk import PAUSED_MEANS
 from torpor.domain.errors import ASKS_HOW_TO_GO_ON, Reason
 from torpor.domain.records import (
     PAUSED,
+    WAITING,
     Conditions,
     Observation,
     ObservedContainer,
@@ -356,6 +357,8 @@ def _container_condition(container: ObservedContainer | None, facts: ObservedFac
         return WorkspaceCondition(False, WITHOUT_VOLUME, "a container runs without a volume")
     if container.is_paused:
         return WorkspaceCondition(facts.container_ready, PAUSED, PAUSED_MEANS)
+    if container.waiting and not facts.container_ready:
+        return WorkspaceCondition(False, WAITING, container.waiting)
     return (
         WorkspaceCondition(True, "Ready")
         if facts.container_ready

@@ -1,16 +1,18 @@
 """Wait inside a container of an engine for orders, then supervise the workspace's program.
 
 The container starts this agent and nothing else, so a container that was created too late runs no program of a user. The
-first line on standard input is the container's key (`Greeting`): the configuration of the container contains no secret. The
-agent listens on one TCP port. On each connection both ends prove that they know the key (`proof`), and the client names a
-channel:
+first line on standard input is the container's key (`Greeting`): the configuration of the container contains no secret. If the
+agent is started with an argument, that is a file with this line, which the agent removes. It listens on one TCP port. On each
+connection both ends prove that they know the key (`proof`), and the client names a channel:
 
-- `control`: one request in frames, as for any agent (`agent`), and five more:
+- `control`: one request in frames, as for any agent (`agent`), and seven more:
   {"do": "orders", ...} starts the program, once: Y, or N with the reason
   {"do": "state"}: Y if there are orders, N if not
   {"do": "log", "tail": 10}: one frame O with the last lines of the program's output
   {"do": "append_log", "lines": "..."}: adds lines to it, then Y
   {"do": "measure"}: one frame O with JSON: CPU seconds, memory, and the foreground commands of terminals
+  {"do": "environment"}: one frame O with JSON: the variables of the container, those of its image among them
+  {"do": "stop"}: end everything as on SIGTERM, then one frame O with the last output
 - `program`: bytes for the program, or a port: bytes for this port of the container's loopback.
 
 Before there are orders, every other request is refused by closing the connection.
@@ -50,6 +52,8 @@ BACKLOG = 128
 LONGEST_GREETING = 4096
 SET_DUMPABLE = 4
 DISCARD_PORT = 9
+LAST_LINES = 1000
+FAREWELL_S = 2.0
 
 
 class Greeting(NamedTuple):
@@ -73,6 +77,10 @@ def read_greeting() -> Greeting:
     return Greeting(**json.loads(line))
 
 
+def read_greeting_file(file: Path) -> Greeting:
+    return Greeting(**json.loads(file.read_bytes()))
+
+
 class EngineAgent:
     def __init__(self, key: bytes) -> None:
         self._key = key
@@ -85,6 +93,9 @@ class EngineAgent:
         self._grace_s = 0.0
         self._program: asyncio.Future[int] = self._loop.create_future()
         self._stopped: asyncio.Future[None] = self._loop.create_future()
+        self._ended: asyncio.Future[bytes] = self._loop.create_future()
+        """The last output, after everything has ended."""
+        self._answering = 0
 
     async def run(self, port: int) -> int:
         """Serve until the program ends, or SIGTERM. Return the exit code."""
@@ -100,7 +111,16 @@ class EngineAgent:
         if exit_code == 128 + signal.SIGKILL and out_of_memory.processes_ended():
             self._log.append(out_of_memory.SENTENCE.encode())
             self._log.finish()
+        await self._say_farewell()
         return exit_code
+
+    async def _say_farewell(self) -> None:
+        """Send the last output to the clients that asked for the stop."""
+        self._ended.set_result(self._log.tail(LAST_LINES))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(FAREWELL_S):
+                while self._answering:
+                    await asyncio.sleep(0.005)
 
     def _stop(self) -> None:
         if not self._stopped.done():
@@ -139,6 +159,16 @@ class EngineAgent:
                 writer.write(frame(YES))
             case {"do": "measure"}:
                 writer.write(frame(OUTPUT, json.dumps(measure()).encode()))
+            case {"do": "environment"}:
+                writer.write(frame(OUTPUT, json.dumps(dict(os.environ)).encode()))
+            case {"do": "stop"}:
+                self._answering += 1
+                try:
+                    self._stop()
+                    writer.write(frame(OUTPUT, await asyncio.shield(self._ended)))
+                    await writer.drain()
+                finally:
+                    self._answering -= 1
             case _ if self._begun is not None and self._children is not None:
                 await handle_request(self._begun.orders, self._children, request, reader, writer)
             case _:
@@ -228,7 +258,12 @@ def main() -> None:
     # The first process of a container ignores signals that it does not handle.
     signal.signal(signal.SIGTERM, lambda *_: os._exit(128 + signal.SIGTERM))
     announce_address()
-    greeting = read_greeting()
+    if len(sys.argv) > 1:
+        file = Path(sys.argv[1])
+        greeting = read_greeting_file(file)
+        file.unlink()
+    else:
+        greeting = read_greeting()
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)

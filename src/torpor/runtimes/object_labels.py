@@ -34,6 +34,7 @@ class ObjectKind(StrEnum):
     WORKSPACE = "workspace"
     JOB = "job"
     KIT = "kit"
+    KEY = "key"
     NETWORK = "network"
 
 
@@ -54,6 +55,11 @@ def container_name(workspace_id: str) -> str:
     if not names.is_id(workspace_id):
         raise ValueError(f"{workspace_id!r} cannot be part of a container's name")
     return f"ws-{workspace_id}"
+
+
+def job_name(home: Home, op_id: str) -> str:
+    """It contains the workspace, by which objects are listed."""
+    return f"job-{home_name(home)}-{op_id}"
 
 
 def labels(installation: str, kind: ObjectKind, **more: str) -> dict[str, str]:

@@ -6,12 +6,12 @@ Pure. Containers are listed before volumes: a home that is observed as ready is 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from torpor.domain.errors import Code, Failed
 from torpor.domain.records import ObservedVolume
 from torpor.ports import Fence, Home
 from torpor.runtimes import object_labels
 from torpor.runtimes.docker import object_names
 from torpor.runtimes.docker.object_names import IDENTITY, NUMBER
+from torpor.runtimes.fencing import admit
 from torpor.runtimes.home_record import ABSENT, AnyRecord, HomeRecord, RecordState, RecordWords, observed, owned, parse
 from torpor.runtimes.object_labels import BIRTH, EPOCH, GENERATION, KIND, WORKSPACE, ObjectKind
 
@@ -170,9 +170,7 @@ class EngineListing:
 
     def admit(self, workspace_id: str, fence: Fence, known: int = 0) -> None:
         """Raise STALE_EPOCH for a caller with an older epoch than one in the listing, or than `known`."""
-        newest = max(known, self.epoch(workspace_id))
-        if fence.epoch < newest:
-            raise Failed(Code.STALE_EPOCH, f"epoch {fence.epoch} is outdated: epoch {newest} has been seen", seen=newest)
+        admit(fence, max(known, self.epoch(workspace_id)))
 
 
 def listing(containers: Iterable[ListedContainer], volumes: Iterable[ListedVolume]) -> EngineListing:

@@ -30,11 +30,6 @@ def holder_name(home: Home, number: int) -> str:
     return f"{record_name(home, number)}-holder"
 
 
-def job_name(home: Home, op_id: str) -> str:
-    """It contains the workspace, by which objects are listed."""
-    return f"job-{home_name(home)}-{op_id}"
-
-
 def identity_name(installation: str) -> str:
     return f"{installation}-identity"
 

@@ -6,7 +6,6 @@ import math
 import secrets
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from functools import partial
-from weakref import WeakValueDictionary
 
 import structlog
 
@@ -44,6 +43,7 @@ from torpor.runtimes.docker.jobs import EngineJobs
 from torpor.runtimes.docker.kit_volume import KitVolume
 from torpor.runtimes.docker.listing import EngineListing, ListedContainer, ListedHome
 from torpor.runtimes.docker.options import DockerOptions
+from torpor.runtimes.fencing import WorkspaceLocks
 from torpor.runtimes.home_record import ABSENT, HomeRecord, RecordState
 from torpor.runtimes.program_orders import orders
 from torpor.runtimes.running_container import RunningContainer
@@ -75,8 +75,7 @@ class DockerRuntime:
         self._rules_checked_at = -math.inf
         self._running = RunningContainers(options.probe_s)
         self._epochs: dict[str, int] = {}
-        # A lock exists only while a call holds it or waits for it.
-        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._locks = WorkspaceLocks()
         self._holding: dict[Home, asyncio.Task[None]] = {}
         self._holding_identity: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -195,7 +194,7 @@ class DockerRuntime:
         return None
 
     async def _hold_one(self, home: Home) -> None:
-        async with self._lock_of(home.workspace_id):
+        async with self._locks.of(home.workspace_id):
             with contextlib.suppress(Unavailable, Failed):  # the next observation tries again
                 found = await self._homes.list(frozenset({home.workspace_id}))
                 await self._homes.hold(found.of(home), found)
@@ -270,7 +269,7 @@ class DockerRuntime:
 
     async def home_bytes(self, home: Home) -> int | None:
         try:
-            async with self._lock_of(home.workspace_id):
+            async with self._locks.of(home.workspace_id):
                 listed = (await self._homes.list(frozenset({home.workspace_id}))).of(home)
                 if listed.birth == ABSENT:
                     return None
@@ -391,7 +390,7 @@ class DockerRuntime:
     @contextlib.asynccontextmanager
     async def _exclusive(self, workspace_id: str, fence: Fence) -> AsyncIterator[EngineListing]:
         """Run one verb at a time for each workspace, and refuse a controller with an old epoch, now and from now on."""
-        async with self._lock_of(workspace_id):
+        async with self._locks.of(workspace_id):
             try:
                 found = await self._homes.list(frozenset({workspace_id}))
                 self._admit(found, workspace_id, fence)
@@ -416,12 +415,6 @@ class DockerRuntime:
             return record_changes.admitted(listed, fence.epoch, nonce)
 
         return await self._homes.change(home, decide)
-
-    def _lock_of(self, workspace_id: str) -> asyncio.Lock:
-        lock = self._locks.get(workspace_id)
-        if lock is None:
-            lock = self._locks[workspace_id] = asyncio.Lock()
-        return lock
 
 
 def _word() -> str:
