@@ -14,7 +14,7 @@ from torpor.api.sessions import SIGN_IN_LINK
 from torpor.assemble import accounts_wiring, archive_directory, controller_wiring, embedded, engines
 from torpor.assemble.controller_wiring import ControllerServices
 from torpor.assemble.credentials import ADMIN, ensure_credentials
-from torpor.assemble.docker_wiring import require_shared_key
+from torpor.assemble.engine_access import require_shared_key
 from torpor.assemble.engine_parts import RoleDatabases
 from torpor.assemble.health import health, until_ready
 from torpor.assemble.logs import configure_log

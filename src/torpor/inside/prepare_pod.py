@@ -37,21 +37,23 @@ def prepare(wanted: Preparation) -> None:
     volume = Path(wanted.volume)
     prepare_volume(volume, wanted.birth, is_made=wanted.is_made)
     write_marker(volume, wanted.marker)
-    shutil.copytree(wanted.kit_from, wanted.kit_to, symlinks=True, dirs_exist_ok=True, copy_function=shutil.copyfile)
-    copy_modes(wanted.kit_from, wanted.kit_to)
+    copy_folder(Path(wanted.kit_from), Path(wanted.kit_to))
     key = Path(wanted.key_from).read_bytes()
     descriptor = os.open(wanted.key_to, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "wb") as writing:
         writing.write(key)
 
 
-def copy_modes(source: str, target: str) -> None:
-    """Only that a file can be executed: the user cannot set times and owners of folders that belong to root."""
-    for parent, _, names in os.walk(source):
-        for name in names:
-            path = os.path.join(parent, name)  # noqa: PTH118
-            if os.access(path, os.X_OK) and not os.path.islink(path):  # noqa: PTH114
-                os.chmod(os.path.join(target, os.path.relpath(path, source)), 0o755)  # noqa: PTH101, PTH118, S103
+def copy_folder(source: Path, target: Path) -> None:
+    """With the times of files, by which Python recognises compiled modules. The target may belong to root."""
+    target.mkdir(exist_ok=True)
+    for entry in os.scandir(source):
+        if entry.is_symlink():
+            (target / entry.name).symlink_to(os.readlink(entry.path))  # noqa: PTH115 - of an entry
+        elif entry.is_dir():
+            copy_folder(source / entry.name, target / entry.name)
+        else:
+            shutil.copy2(entry.path, target / entry.name)
 
 
 def say(message: str) -> None:
