@@ -54,20 +54,30 @@ class ClusterJobs:
     async def begin(self, listed: ListedHome, job: HomeJob, fence: Fence, check: Check, progress: Progress) -> ListedPod:
         """The pod of this job: a new one, or that of an earlier controller. All other jobs of the home are ended."""
         order = order_of(job, self._installation_key)
+        argv = (*job.argv, manifests.JOB_HOME)
         adopted: ListedPod | None = None
         others: list[ListedPod] = []
         for other in listed.jobs:
             if adopted is None and not job.writes and can_be_adopted(other, order):
-                adopted = other
-            else:
+                adopted = await self._pods.adopt(other, fence.epoch)
+            if adopted is None or adopted.uid != other.uid:
                 others.append(other)
         await self._homes.remove_pods(others)
         if adopted is None:
-            name, argv = job_name(listed.home, fence.op_id), (*job.argv, manifests.JOB_HOME)
+            name = job_name(listed.home, fence.op_id)
             return await self._start(name, listed, argv, job.stdin, check, progress, order=order, epoch=fence.epoch)
-        if adopted.is_live:
-            await self._order(listed, adopted, (*job.argv, manifests.JOB_HOME), job.stdin, check, progress)
+        if not await self._has_ended(adopted):
+            try:
+                await self._order(listed, adopted, argv, job.stdin, check, progress)
+            except Failed:
+                if not await self._has_ended(adopted):
+                    raise
         return adopted
+
+    async def _has_ended(self, pod: ListedPod) -> bool:
+        """Whether it has ended by itself, after it got its orders."""
+        found = await self._client.get(PODS, pod.name)
+        return found is not None and listed_pod(found).end is not None
 
     async def begin_measuring(self, listed: ListedHome, progress: Progress) -> ListedPod:
         async def nothing(_pod: ListedPod) -> None:
@@ -96,8 +106,8 @@ class ClusterJobs:
         pod = await finish_despite_cancel(self._pods.create(listed.home, listed.claim, wanted, nonce))
         try:
             await self._order(listed, pod, argv, stdin, check, progress)
-        except BaseException:
-            await self._pods.discard(pod)
+        except (Failed, asyncio.CancelledError):
+            await finish_despite_cancel(self._pods.discard(pod, epoch))
             raise
         return pod
 
@@ -139,20 +149,20 @@ class ClusterJobs:
 
     # ── while it runs ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def finish(self, pod: ListedPod, progress: Progress) -> Mapping[str, object]:
+    async def finish(self, pod: ListedPod, epoch: int | None, progress: Progress) -> Mapping[str, object]:
         """Wait for its result. If the caller is cancelled, the job is ended first."""
         answer = JobAnswer(_rising(progress))
         try:
             ended = await self._follow(pod, answer)
         except asyncio.CancelledError:
-            await self._pods.discard(pod)
+            await finish_despite_cancel(self._pods.end(pod, epoch))
             raise
         assert ended.end is not None
         answer.take_line(ended.end.message.encode())
         try:
             return answer.outcome(ended.end.exit_code)
         finally:
-            await finish_despite_cancel(self._client.delete(PODS, pod.name, uid=pod.uid))
+            await finish_despite_cancel(self._pods.discard(pod, epoch))
 
     async def _follow(self, pod: ListedPod, answer: JobAnswer) -> ListedPod:
         """Read its output until it has ended."""

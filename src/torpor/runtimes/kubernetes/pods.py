@@ -15,14 +15,13 @@ from torpor.inside.proof import container_key, key_id
 from torpor.ports import Container, Home, Progress
 from torpor.runtimes import agent_client
 from torpor.runtimes.kubernetes import manifests
-from torpor.runtimes.kubernetes.cluster_client import CONFLICT, PODS, SECRETS, ClusterClient, ClusterRefusal
+from torpor.runtimes.kubernetes.cluster_client import CONFLICT, NOT_FOUND, PODS, SECRETS, ClusterClient, ClusterRefusal
 from torpor.runtimes.kubernetes.homes import ClusterHomes
 from torpor.runtimes.kubernetes.listing import ListedClaim, ListedHome
 from torpor.runtimes.kubernetes.options import KubernetesOptions
 from torpor.runtimes.kubernetes.pod_state import ListedPod, TroubleKind, event_words, last_lines, listed_pod
-from torpor.runtimes.object_labels import KEY, NONCE, TEMPLATE
+from torpor.runtimes.object_labels import EPOCH, KEY, NONCE, TEMPLATE
 from torpor.runtimes.running_container import AGENT_PORT, ASK_S, RunningContainer
-from torpor.runtimes.timeouts import finish_despite_cancel
 
 LOOK_S, QUICK_S, SLOW_LOOK_S = 0.03, 3.0, 0.3
 """How often a new pod is looked at: at first, for how long, and then."""
@@ -192,9 +191,31 @@ class ClusterPods:
             return b""
         return (await self._client.log(pod.name, KEPT_LOG_LINES))[-KEPT_LOG_BYTES:]
 
-    async def discard(self, pod: ListedPod) -> None:
-        """Delete a pod without a program, also if the caller is cancelled."""
-        await finish_despite_cancel(self._homes.remove_pods([pod]))
+    async def adopt(self, pod: ListedPod, epoch: int) -> ListedPod | None:
+        """Continue with a pod of an earlier controller, which cannot discard it then. None: it was changed meanwhile."""
+        change = {"metadata": {"resourceVersion": pod.version, "uid": pod.uid, "annotations": {EPOCH: str(epoch)}}}
+        try:
+            return listed_pod(await self._client.patch(PODS, pod.name, change))
+        except ClusterRefusal as refusal:
+            if refusal.status in (CONFLICT, NOT_FOUND):
+                return None
+            raise
+
+    async def discard(self, pod: ListedPod, epoch: int | None) -> None:
+        """Delete a pod of this controller, unless another one has continued with it. What is left of it runs no program."""
+        with contextlib.suppress(ClusterRefusal, Unavailable, Failed):
+            if (now := await self._own(pod, epoch)) is not None:
+                await self._client.delete(PODS, now.name, uid=now.uid, version=now.version)
+
+    async def end(self, pod: ListedPod, epoch: int | None) -> None:
+        """The same, and wait until its processes have ended."""
+        if (now := await self._own(pod, epoch)) is not None:
+            await self._homes.remove_pods([now])
+
+    async def _own(self, pod: ListedPod, epoch: int | None) -> ListedPod | None:
+        found = await self._client.get(PODS, pod.name)
+        now = listed_pod(found) if found is not None else None
+        return now if now is not None and now.uid == pod.uid and (epoch is None or now.epoch <= epoch) else None
 
     # ── observation ───────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -29,14 +29,14 @@ from torpor.runtimes import agent_client, record_changes
 from torpor.runtimes.fencing import WorkspaceLocks
 from torpor.runtimes.home_record import ABSENT, HomeRecord
 from torpor.runtimes.kubernetes import manifests
-from torpor.runtimes.kubernetes.cluster_client import CONFLICT, NOT_FOUND, PODS, ClusterClient, ClusterRefusal
+from torpor.runtimes.kubernetes.cluster_client import ClusterClient, ClusterRefusal
 from torpor.runtimes.kubernetes.homes import ClusterHomes
 from torpor.runtimes.kubernetes.jobs import ClusterJobs
 from torpor.runtimes.kubernetes.listing import ClusterListing, ListedHome
 from torpor.runtimes.kubernetes.options import KubernetesOptions
-from torpor.runtimes.kubernetes.pod_state import ListedPod, listed_pod
+from torpor.runtimes.kubernetes.pod_state import ListedPod
 from torpor.runtimes.kubernetes.pods import ClusterPods, new_nonce
-from torpor.runtimes.object_labels import EPOCH, ORDER
+from torpor.runtimes.object_labels import ORDER
 from torpor.runtimes.program_orders import HOME, INSIDE, orders
 from torpor.runtimes.running_containers import RunningContainers
 from torpor.runtimes.timeouts import finish_despite_cancel
@@ -176,7 +176,7 @@ class KubernetesRuntime:
 
             begun = await self._jobs.begin(listed, job, fence, check, progress)
         with _refusals():
-            return await self._jobs.finish(begun, progress)
+            return await self._jobs.finish(begun, fence.epoch, progress)
 
     async def home_bytes(self, home: Home) -> int | None:
         try:
@@ -201,7 +201,7 @@ class KubernetesRuntime:
             except (ValueError, LookupError, TypeError) as error:
                 raise Failed(Code.INTERNAL, f"the measurement failed: {done.stderr.decode(errors='replace')}") from error
         assert begun is not None
-        return int(str((await self._jobs.finish(begun, _unheard))["bytes"]))
+        return int(str((await self._jobs.finish(begun, None, _unheard))["bytes"]))
 
     # ── containers ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -228,8 +228,8 @@ class KubernetesRuntime:
                     self._running.add(running)
                     return
                 if not has_orders and _can_go_on(current, wanted):
-                    pod = await self._adopt(current, fence)
-                else:
+                    pod = await self._pods.adopt(current, fence.epoch)
+                if pod is None:
                     await self._stop(current)
             await self._homes.remove_pods([job for listed in found.homes_of(home.workspace_id) for job in listed.jobs])
             assert opened.claim is not None
@@ -256,28 +256,9 @@ class KubernetesRuntime:
                 )
             )
         except (Failed, asyncio.CancelledError):
-            await finish_despite_cancel(self._discard(pod, fence))
+            await finish_despite_cancel(self._pods.discard(pod, fence.epoch))
             raise
         self._running.add(running)
-
-    async def _adopt(self, pod: ListedPod, fence: Fence) -> ListedPod | None:
-        """Continue with a pod that has no orders yet; its controller then cannot delete it any more. None: start again."""
-        change = {"metadata": {"resourceVersion": pod.version, "uid": pod.uid, "annotations": {EPOCH: str(fence.epoch)}}}
-        try:
-            return listed_pod(await self._client.patch(PODS, pod.name, change))
-        except ClusterRefusal as refusal:
-            if refusal.status not in (CONFLICT, NOT_FOUND):
-                raise
-        await self._stop(pod)
-        return None
-
-    async def _discard(self, pod: ListedPod, fence: Fence) -> None:
-        """Delete a pod that got no orders, unless another controller has continued with it."""
-        with contextlib.suppress(ClusterRefusal, Unavailable):  # what is left of it runs no program
-            found = await self._client.get(PODS, pod.name)
-            now = listed_pod(found) if found is not None else None
-            if now is not None and now.uid == pod.uid and now.epoch <= fence.epoch:
-                await self._client.delete(PODS, now.name, uid=now.uid, version=now.version)
 
     async def _check(self, opened: ListedHome, fence: Fence, own: ListedPod) -> None:
         """Before the orders: this pod and this record are still the current ones, and no other pod uses the home."""
