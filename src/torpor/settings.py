@@ -167,7 +167,8 @@ class Settings(BaseModel):
     kubernetes_pod_file: Path | None = Field(
         None,
         description="A YAML file with what your cluster needs in pods: nodeSelector, tolerations, affinity, imagePullSecrets, "
-        "requests, priorityClassName, labels and others, for workspaces, for those of a template, and for jobs. Default: none.",
+        "requests, priorityClassName, labels and others, for workspaces, for those of a template, and for jobs; and peers of "
+        "NetworkPolicies. Default: none.",
     )
     templates_dir: Path | None = Field(
         None,
@@ -322,7 +323,8 @@ class Settings(BaseModel):
         description="What confines the network of workspaces on the runtimes `docker` and `podman`. `auto`: firewall rules on "
         "the engine's machine, which Torpor writes; if it cannot, it does not start. `none`: no rules. Workspaces then reach "
         "services of the engine's machine, ports that it publishes for other containers, and private networks; without "
-        "`unconfined`, the installation has one user. Other runtimes ignore it.",
+        "`unconfined`, the installation has one user. On the runtime `kubernetes`, `auto` writes NetworkPolicies, which the "
+        "cluster's network plug-in must enforce, and `none` writes none. Other runtimes ignore it.",
     )
 
     disk_reserve: int = Field(

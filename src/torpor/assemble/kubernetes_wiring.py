@@ -10,6 +10,7 @@ from torpor.assemble.engine_parts import EngineParts, RoleDatabases
 from torpor.assemble.finding import Finding
 from torpor.domain.errors import Failed, Refused, TorporError
 from torpor.runtimes.kubernetes.cluster_client import CLAIMS, PODS, ClusterClient, ClusterRefusal
+from torpor.runtimes.kubernetes.network_policies import NetworkRules
 from torpor.runtimes.kubernetes.options import KubernetesOptions
 from torpor.runtimes.kubernetes.pod_file import PodFile, parse_pod_file
 from torpor.runtimes.kubernetes.runtime import KubernetesRuntime
@@ -61,6 +62,9 @@ def kubernetes_options(settings: Settings, installation: str) -> KubernetesOptio
         pods=pods.workspaces,
         templates=pods.templates,
         jobs=pods.jobs,
+        network=NetworkRules(settings.blocked_networks, settings.allowed_networks, pods.reached_from, pods.name_service)
+        if settings.is_network_isolated
+        else None,
     )
 
 

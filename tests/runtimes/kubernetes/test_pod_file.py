@@ -53,3 +53,12 @@ def test_a_mistake_is_refused_with_its_place(name: str) -> None:
         parse_pod_file("file", text)
     assert refusal.value.code == "bad_setting"
     assert words in refusal.value.message
+
+
+def test_the_peers_of_network_policies_can_be_chosen() -> None:
+    text = "network: {from: [{ipBlock: {cidr: 10.0.0.0/24}}], dns: [{ipBlock: {cidr: 10.96.0.10/32}}]}"
+    found = parse_pod_file("file", text)
+    assert found.reached_from == [{"ipBlock": {"cidr": "10.0.0.0/24"}}]
+    assert found.name_service == [{"ipBlock": {"cidr": "10.96.0.10/32"}}]
+    with pytest.raises(Refused):
+        parse_pod_file("file", "network: {from: []}")

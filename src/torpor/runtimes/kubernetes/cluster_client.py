@@ -23,6 +23,8 @@ NOT_FOUND, CONFLICT, GONE, INVALID = 404, 409, 410, 422
 UNAUTHORIZED, FORBIDDEN, TOO_MANY = 401, 403, 429
 SERVER_ERRORS = 500
 MERGE_PATCH = "application/merge-patch+json"
+NETWORK_POLICIES = "networkpolicies"
+GROUPS = {NETWORK_POLICIES: "apis/networking.k8s.io/v1"}
 PODS, CLAIMS, SECRETS, EVENTS = "pods", "persistentvolumeclaims", "secrets", "events"
 JsonObject = dict[str, Any]
 
@@ -137,7 +139,7 @@ class ClusterClient:
     # ── calls ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _path(self, kind: str, name: str = "") -> str:
-        return f"/api/v1/namespaces/{self.namespace}/{kind}" + (f"/{name}" if name else "")
+        return f"/{GROUPS.get(kind, 'api/v1')}/namespaces/{self.namespace}/{kind}" + (f"/{name}" if name else "")
 
     def _connected(self) -> httpx2.AsyncClient:
         assert self._http is not None, "call `connect` first"

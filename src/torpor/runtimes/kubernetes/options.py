@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from torpor.runtimes.kubernetes.network_policies import NetworkRules
+
 
 @dataclass(frozen=True, slots=True)
 class PodOptions:
@@ -48,6 +50,8 @@ class KubernetesOptions:
     templates: Mapping[str, PodOptions] = field(default_factory=dict)
     """Of the workspaces of a template, instead of `pods`."""
     jobs: PodOptions = field(default_factory=PodOptions)
+    network: NetworkRules | None = None
+    """What the cluster permits; None: Torpor writes no NetworkPolicies."""
     call_s: float = 30.0
     """The timeout of one call to the cluster."""
     probe_s: float = 2.0

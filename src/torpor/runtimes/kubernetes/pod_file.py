@@ -10,7 +10,7 @@ jobs:                  # archive and restore
   priorityClassName: low
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -18,6 +18,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from torpor.domain.errors import Refused
+from torpor.runtimes.kubernetes.network_policies import DNS, FROM
 from torpor.runtimes.kubernetes.options import PodOptions
 
 RESERVED = "torpor."
@@ -55,12 +56,20 @@ class AddedFields(BaseModel):
         )
 
 
+class _Network(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    reached_from: list[dict[str, Any]] | None = Field(None, alias="from", min_length=1)
+    dns: list[dict[str, Any]] | None = Field(None, min_length=1)
+
+
 class _PodFile(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     workspaces: dict[str, Any] = Field(default_factory=dict)
     templates: dict[str, dict[str, Any]] = Field(default_factory=dict)
     jobs: dict[str, Any] = Field(default_factory=dict)
+    network: _Network = Field(default_factory=lambda: _Network.model_validate({}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +77,9 @@ class PodFile:
     workspaces: PodOptions = field(default_factory=PodOptions)
     templates: Mapping[str, PodOptions] = field(default_factory=dict)
     jobs: PodOptions = field(default_factory=PodOptions)
+    reached_from: Sequence[Mapping[str, Any]] = FROM
+    """The peers that reach agents."""
+    name_service: Sequence[Mapping[str, Any]] = DNS
 
 
 def parse_pod_file(name: str, text: str) -> PodFile:
@@ -82,6 +94,8 @@ def parse_pod_file(name: str, text: str) -> PodFile:
                 for template, added in found.templates.items()
             },
             AddedFields.model_validate(found.jobs).options(),
+            found.network.reached_from or FROM,
+            found.network.dns or DNS,
         )
     except yaml.YAMLError as error:
         raise Refused("bad_setting", f"{name} is not valid YAML: {error}") from error

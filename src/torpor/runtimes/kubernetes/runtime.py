@@ -8,7 +8,7 @@ from typing import Any
 
 from torpor.domain.busy import Work
 from torpor.domain.disk import Disk
-from torpor.domain.errors import Code, Failed, Unavailable
+from torpor.domain.errors import Code, Failed, Refused, Unavailable
 from torpor.domain.records import Marker, Observation, ObservedContainer, ObservedVolume, ProgramExit, Survey
 from torpor.domain.usage import Usage
 from torpor.kit import layout
@@ -29,10 +29,11 @@ from torpor.runtimes import agent_client, record_changes
 from torpor.runtimes.fencing import WorkspaceLocks
 from torpor.runtimes.home_record import ABSENT, HomeRecord
 from torpor.runtimes.kubernetes import manifests
-from torpor.runtimes.kubernetes.cluster_client import ClusterClient, ClusterRefusal
+from torpor.runtimes.kubernetes.cluster_client import CONFLICT, NETWORK_POLICIES, ClusterClient, ClusterRefusal
 from torpor.runtimes.kubernetes.homes import ClusterHomes
 from torpor.runtimes.kubernetes.jobs import ClusterJobs
 from torpor.runtimes.kubernetes.listing import ClusterListing, ListedHome
+from torpor.runtimes.kubernetes.network_policies import network_policies
 from torpor.runtimes.kubernetes.options import KubernetesOptions
 from torpor.runtimes.kubernetes.pod_state import ListedPod
 from torpor.runtimes.kubernetes.pods import ClusterPods, new_nonce
@@ -57,12 +58,36 @@ class KubernetesRuntime:
         self._running = RunningContainers(options.probe_s)
         self._epochs: dict[str, int] = {}
         self._locks = WorkspaceLocks()
+        self._is_isolated = False
 
     async def start(self) -> None:
         """Refused if the configuration of the cluster cannot be used."""
         self._client.connect()
         with contextlib.suppress(Unavailable):  # every observation raises it, until the cluster is available
             await self._homes.open_identity()
+            try:
+                await self._isolate()
+            except Failed as failed:
+                raise Refused("no_isolation", failed.message) from failed
+
+    async def _isolate(self) -> None:
+        """The NetworkPolicies of this installation are there, once for each process."""
+        if self._options.network is None or self._is_isolated:
+            return
+        for policy in network_policies(self._options.installation, self._options.network):
+            name = policy["metadata"]["name"]
+            try:
+                try:
+                    await self._client.create(NETWORK_POLICIES, policy)
+                except ClusterRefusal as refusal:
+                    if refusal.status != CONFLICT:
+                        raise
+                    await self._client.patch(NETWORK_POLICIES, name, {"spec": policy["spec"]})
+            except (ClusterRefusal, Failed) as refusal:
+                message = f"the NetworkPolicy {name}, which confines workspaces, cannot be written: {refusal.message}"
+                advice = "give Torpor this right, or set isolation=none and confine workspaces in another way"
+                raise Failed(Code.CONTAINER_START_FAILED, f"{message}; {advice}") from refusal
+        self._is_isolated = True
 
     async def close(self) -> None:
         await self._client.close()
@@ -170,6 +195,7 @@ class KubernetesRuntime:
         async with self._exclusive(home.workspace_id, fence) as found:
             listed = found.of(home)
             record_changes.permit_job(listed, writes=job.writes)
+            await self._isolate()
 
             async def check(pod: ListedPod) -> None:
                 await self._check(listed, fence, pod)
@@ -217,6 +243,7 @@ class KubernetesRuntime:
 
         async with self._exclusive(home.workspace_id, fence) as found:
             record_changes.ready(found.of(home))  # refuses before anything is created
+            await self._isolate()
             found = await self._homes.change(home, decide, found)
             opened, current = found.of(home), found.pods.get(home.workspace_id)
             wanted = self._pods.wanted(container, opened, fence.epoch, nonce)
