@@ -105,8 +105,10 @@ class ClusterClient:
             raise Unavailable(f"{message}; create it, or set TORPOR_KUBERNETES_NAMESPACE") from refusal
         return str(found["metadata"]["uid"])
 
-    async def events_of(self, uid: str) -> list[JsonObject]:
-        found = await self._call("GET", self._path(EVENTS), params={"fieldSelector": f"involvedObject.uid={uid}"})
+    async def events_of(self, **about: str) -> list[JsonObject]:
+        """The events about an object with this uid, or this name."""
+        selector = ",".join(f"involvedObject.{field}={value}" for field, value in about.items())
+        found = await self._call("GET", self._path(EVENTS), params={"fieldSelector": selector})
         return list(found.get("items") or ())
 
     # ── logs ──────────────────────────────────────────────────────────────────────────────────────────────────────────

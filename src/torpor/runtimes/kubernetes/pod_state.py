@@ -108,6 +108,12 @@ class ListedPod:
         return int(text) if text.isdecimal() else 0
 
     @property
+    def waits_for_events(self) -> bool:
+        """Whether the events about it, or about its claim, say more than its status."""
+        is_about_claim = self.trouble is not None and not self.node and "PersistentVolumeClaim" in self.trouble.message
+        return self.is_live and not self.has_started and (self.trouble is None or is_about_claim)
+
+    @property
     def waiting(self) -> str:
         """What it waits for, for users; empty: nothing unusual."""
         if self.is_live and self.is_terminating:

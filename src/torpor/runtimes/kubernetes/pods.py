@@ -122,28 +122,31 @@ class ClusterPods:
     async def _raise_trouble(self, pod: ListedPod, *, is_over: bool) -> None:
         trouble = pod.trouble
         if trouble is not None and (is_over or trouble.kind is TroubleKind.FINAL):
-            raise Failed(trouble.code, trouble.message)
+            await self._note_events(pod)
+            raise Failed(trouble.code, self.waiting(pod))
         if not pod.is_live or pod.end is not None:
             said = (await self._client.log(pod.name, LAST_LINES)).decode(errors="replace").strip()
             why = pod.disruption or said or (pod.end.message if pod.end is not None else "") or "it wrote nothing"
             raise Failed(Code.CONTAINER_START_FAILED, f"the pod {pod.name} ended before its agent started: {why}")
         if is_over:
-            why = await self._events(pod) or f"its phase is {pod.phase}"
+            await self._note_events(pod)
+            why = self.waiting(pod) or f"its phase is {pod.phase}"
             message = f"the pod {pod.name} did not start within {self._options.start_s:g} s: {why}"
             raise Failed(Code.CONTAINER_START_FAILED, message)
 
     async def _note_events(self, pod: ListedPod) -> None:
-        if pod.trouble is None and (said := await self._events(pod)):
-            self._waits[pod.uid] = said
-
-    async def _events(self, pod: ListedPod) -> str:
-        try:
-            return event_words(await self._client.events_of(pod.uid))
-        except (Unavailable, ClusterRefusal):  # without this right, or for a moment, there is no more detailed reason
-            return ""
+        """Events say more than the pod's status about volumes, and about what happens before its containers are created."""
+        if not pod.waits_for_events:
+            return
+        about = [{"uid": pod.uid}] if pod.node else [{"name": claim} for claim in pod.claims]
+        with contextlib.suppress(Unavailable, ClusterRefusal):  # without this right, there is no more detailed reason
+            said = [event_words(await self._client.events_of(**one)) for one in about]
+            self._waits[pod.uid] = "; ".join(filter(None, said))
 
     def waiting(self, pod: ListedPod) -> str:
-        return pod.waiting or (self._waits.get(pod.uid, "") if not pod.has_started else "")
+        """What a pod waits for, for users; empty: nothing unusual."""
+        noted = self._waits.get(pod.uid, "") if pod.waits_for_events else ""
+        return " ".join(filter(None, (pod.waiting, noted)))
 
     async def _answers(self, running: RunningContainer) -> bool:
         with contextlib.suppress(OSError):

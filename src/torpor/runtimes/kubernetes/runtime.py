@@ -124,7 +124,9 @@ class KubernetesRuntime:
         revision = (record.revision if record is not None else None) or 0
         running = self._pods.running(pod)
         ended = await self._end_of(pod) if pod.counts_as_ended else None
-        ready = running is not None and pod.has_started and await running.is_ready(self._options.probe_s)
+        # A pod that is being deleted will not run for long, even if its node does not answer.
+        can_be_ready = running is not None and pod.has_started and not pod.is_terminating
+        ready = can_be_ready and running is not None and await running.is_ready(self._options.probe_s)
         location = running.location if running is not None else None
         waiting = self._pods.waiting(pod) if not ready else ""
         return ObservedContainer(pod.home.generation, revision, ready, ended, location=location, waiting=waiting)
