@@ -152,7 +152,10 @@ class Settings(BaseModel):
         None, min_length=1, description="The storage class of homes. Default: that of the cluster."
     )
     kubernetes_volume_size: str = Field(
-        "10Gi", pattern=r"^[1-9][0-9]*(Mi|Gi|Ti)$", description="The size of a new home's volume, such as 500Mi or 20Gi."
+        "10Gi",
+        pattern=r"^[1-9][0-9]*(Mi|Gi|Ti)$",
+        description="The size of a home's volume, such as 500Mi or 20Gi. A smaller "
+        "volume grows when its workspace starts, if the storage class permits that.",
     )
     kubernetes_access_mode: Literal["ReadWriteOnce", "ReadWriteOncePod", "ReadWriteMany"] = Field(
         "ReadWriteOnce",

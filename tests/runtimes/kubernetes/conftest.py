@@ -71,7 +71,7 @@ class InstalledCluster:
         return bool(self.kubectl("get", kind, name, "--ignore-not-found", "--output", "name").strip())
 
     def remove_all(self, selector: str) -> None:
-        self.kubectl("delete", "pods,secrets", "--selector", selector, "--wait", timeout_s=120)
+        self.kubectl("delete", "pods,secrets,networkpolicies", "--selector", selector, "--wait", timeout_s=120)
         for claim in self.get("pvc", "--selector", selector)["items"]:
             self.remove_claim(claim["metadata"]["name"])
 

@@ -325,3 +325,18 @@ async def test_credentials_that_are_not_accepted_are_reported(installed: Install
     with pytest.raises(Unavailable) as failure:
         await runtime.observe()
     assert "expired or were revoked" in failure.value.message
+
+
+# ── volumes ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_volume_grows_to_the_size_of_the_settings(
+    installed: InstalledCluster, make_runtime: MakeRuntime, runtime: KubernetesRuntime
+) -> None:
+    home = await running(installed, runtime)
+    await runtime.ensure_no_container(home.workspace_id, FENCE)
+    larger = make_runtime(volume_size="96Mi")
+    await larger.start()
+    await running(installed, larger, home, 2)
+    claim = installed.get("pvc", home_name(home))
+    assert claim["spec"]["resources"]["requests"]["storage"] == "96Mi"

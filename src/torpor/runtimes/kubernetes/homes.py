@@ -7,6 +7,8 @@ faster, and the decision is made again.
 import asyncio
 from collections.abc import Callable, Sequence
 
+import structlog
+
 from torpor.domain.errors import Code, Failed, Unavailable
 from torpor.ports import Home
 from torpor.runtimes.home_record import HomeRecord, RecordState
@@ -23,7 +25,10 @@ from torpor.runtimes.kubernetes.cluster_client import (
 from torpor.runtimes.kubernetes.listing import FINALIZER, MADE, ClusterListing, ListedClaim, ListedHome, listed_claim, listing
 from torpor.runtimes.kubernetes.options import KubernetesOptions
 from torpor.runtimes.kubernetes.pod_state import ListedPod, listed_pod
+from torpor.runtimes.kubernetes.quantity import is_larger
 from torpor.runtimes.object_labels import INSTALLATION, WORKSPACE, home_name
+
+log = structlog.get_logger()
 
 MOST_NAMES = 50
 """For more workspaces, everything is listed: a selector with many names is slow and long."""
@@ -134,6 +139,16 @@ class ClusterHomes:
                 return
             await asyncio.sleep(PAUSE_S)
         raise Unavailable(f"the claim {home_name(home)} is changed by several controllers at once")
+
+    async def grow(self, claim: ListedClaim) -> None:
+        """Ask for the size of the settings, if it is larger. The cluster decides whether the volume can grow."""
+        size = self._options.volume_size
+        if not is_larger(size, claim.requested):
+            return
+        try:
+            await self._client.patch(CLAIMS, claim.name, {"spec": {"resources": {"requests": {"storage": size}}}})
+        except (ClusterRefusal, Failed) as refusal:  # the workspace starts with the volume as it is
+            log.warning("volume_not_grown", claim=claim.name, size=size, why=refusal.message)
 
     # ── removal ───────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -262,6 +262,7 @@ class KubernetesRuntime:
                     await self._stop(current)
             await self._homes.remove_pods([job for listed in found.homes_of(home.workspace_id) for job in listed.jobs])
             assert opened.claim is not None
+            await self._homes.grow(opened.claim)
             if pod is None:
                 pod = await finish_despite_cancel(self._pods.create(home, opened.claim, wanted, nonce))
             await self._give_orders(pod, container, opened, fence, progress)
