@@ -51,7 +51,7 @@ def test_an_empty_value_means_the_default() -> None:
     [
         ({"TORPOR_PORT": "99999"}, ("TORPOR_PORT", "99999", "65535")),
         ({"TORPOR_PORT": "eighty"}, ("TORPOR_PORT", "eighty", "integer")),
-        ({"TORPOR_RUNTIME": "kubernetes"}, ("TORPOR_RUNTIME", "kubernetes", "process")),
+        ({"TORPOR_RUNTIME": "vmware"}, ("TORPOR_RUNTIME", "vmware", "process")),
         ({"TORPOR_RECONCILER_INTERVAL": "0"}, ("TORPOR_RECONCILER_INTERVAL", "greater than 0")),
     ],
 )

@@ -107,11 +107,11 @@ class Settings(BaseModel):
         None,
         description="Where archives are stored: file:///dir, s3://bucket/prefix, gs://, az://. Default: in the data directory.",
     )
-    runtime: Literal["auto", "process", "docker", "podman", "fake"] = Field(
+    runtime: Literal["auto", "process", "docker", "podman", "kubernetes", "fake"] = Field(
         "auto",
         description="What runs workspaces. `process`: programs on this machine, confined as far as the machine allows. "
-        "`docker`, `podman`: containers of an engine on this machine. `auto`: the same as `process`. `fake` runs nothing and "
-        "is for tests.",
+        "`docker`, `podman`: containers of an engine on this machine. `kubernetes`: pods of a cluster. `auto`: the same as "
+        "`process`. `fake` runs nothing and is for tests.",
     )
     accept_runtime: str | None = Field(
         None,
@@ -127,14 +127,51 @@ class Settings(BaseModel):
     workspace_image: str = Field(
         "debian:bookworm-slim",
         min_length=1,
-        description="The image of workspaces whose template names none, for the runtimes `docker` and `podman`.",
+        description="The image of workspaces whose template names none, for the runtimes `docker`, `podman` and `kubernetes`.",
     )
     workspace_user: int = Field(
         1000,
         ge=1,
         lt=2**31,
-        description="The number of the user and group of homes and of all processes of workspaces, for the runtimes `docker` "
-        "and `podman`. Change it only while there is no home.",
+        description="The number of the user and group of homes and of all processes of workspaces, for the runtimes `docker`, "
+        "`podman` and `kubernetes`. Change it only while there is no home.",
+    )
+    kubernetes_config: Path | None = Field(
+        None,
+        description="The kubeconfig file, for the runtime `kubernetes`. Only controllers use it. Default: the service account "
+        "of the pod that Torpor runs in, or KUBECONFIG, or ~/.kube/config.",
+    )
+    kubernetes_context: str | None = Field(None, min_length=1, description="The context in it. Default: the current one.")
+    kubernetes_namespace: str | None = Field(
+        None,
+        pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$",
+        description="The namespace of workspaces, which must exist. Default: that of the pod that Torpor runs in, or of the "
+        "context.",
+    )
+    kubernetes_storage_class: str | None = Field(
+        None, min_length=1, description="The storage class of homes. Default: that of the cluster."
+    )
+    kubernetes_volume_size: str = Field(
+        "10Gi",
+        pattern=r"^[1-9][0-9]*(Mi|Gi|Ti)$",
+        description="The size of a home's volume, such as 500Mi or 20Gi. A smaller "
+        "volume grows when its workspace starts, if the storage class permits that.",
+    )
+    kubernetes_access_mode: Literal["ReadWriteOnce", "ReadWriteOncePod", "ReadWriteMany"] = Field(
+        "ReadWriteOnce",
+        description="The access mode of homes. `ReadWriteOncePod`: the storage itself refuses a second pod, if it can.",
+    )
+    kubernetes_kit_image: str | None = Field(
+        None,
+        min_length=1,
+        description="The image with Torpor's kit in /opt/torpor, in which jobs run. Default: the product's image of this "
+        "version.",
+    )
+    kubernetes_pod_file: Path | None = Field(
+        None,
+        description="A YAML file with what your cluster needs in pods: nodeSelector, tolerations, affinity, imagePullSecrets, "
+        "requests, priorityClassName, labels and others, for workspaces, for those of a template, and for jobs; and peers of "
+        "NetworkPolicies. Default: none.",
     )
     templates_dir: Path | None = Field(
         None,
@@ -294,7 +331,8 @@ class Settings(BaseModel):
         description="What confines the network of workspaces on the runtimes `docker` and `podman`. `auto`: firewall rules on "
         "the engine's machine, which Torpor writes; if it cannot, it does not start. `none`: no rules. Workspaces then reach "
         "services of the engine's machine, ports that it publishes for other containers, and private networks; without "
-        "`unconfined`, the installation has one user. Other runtimes ignore it.",
+        "`unconfined`, the installation has one user. On the runtime `kubernetes`, `auto` writes NetworkPolicies, which the "
+        "cluster's network plug-in must enforce, and `none` writes none. Other runtimes ignore it.",
     )
 
     disk_reserve: int = Field(
@@ -353,7 +391,10 @@ class Settings(BaseModel):
     def _are_patterns(cls, value: str) -> str:
         return ", ".join(parse_allowlist(value))
 
-    @field_validator("data", "templates_dir", "secret_key_file", "registry_credentials", mode="after")
+    @field_validator(
+        *("data", "templates_dir", "secret_key_file", "registry_credentials", "kubernetes_config", "kubernetes_pod_file"),
+        mode="after",
+    )
     @classmethod
     def _absolute(cls, value: Path | None) -> Path | None:
         return value.expanduser().absolute() if value is not None else None
@@ -436,8 +477,8 @@ class Settings(BaseModel):
 
     @property
     def uses_engine(self) -> bool:
-        """Whether workspaces are containers of an engine."""
-        return self.runtime in SOCKETS
+        """Whether workspaces are containers of an engine, or pods of a cluster."""
+        return self.runtime in SOCKETS or self.runtime == "kubernetes"
 
     @property
     def engine_socket(self) -> str:

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from torpor.assemble.docker_wiring import _job_paths, require_shared_key, store_environment
+from torpor.assemble.docker_wiring import _job_paths
+from torpor.assemble.engine_access import require_shared_key, store_environment
 from torpor.domain.errors import Refused
 from torpor.settings import load
 

@@ -14,6 +14,7 @@ from torpor.assemble.process import background
 from torpor.domain.errors import TorporError, Unavailable
 from torpor.ports import Runtime
 from torpor.runtimes.docker.runtime import DockerRuntime
+from torpor.runtimes.kubernetes.runtime import KubernetesRuntime
 
 log = structlog.get_logger()
 
@@ -28,7 +29,7 @@ async def start_controller(start: Start, runtime: Runtime, stack: contextlib.Asy
     try:
         await _start_once(start, stack)
     except Unavailable as out:
-        if not isinstance(runtime, DockerRuntime):
+        if not isinstance(runtime, DockerRuntime | KubernetesRuntime):
             raise
         _say_awaited(out)
         await stack.enter_async_context(background(_start_later(start), "engine"))

@@ -18,6 +18,7 @@ from torpor.assemble import archive_directory
 from torpor.assemble.archive_directory import ArchiveDirectory
 from torpor.assemble.engine_findings import engine_confinement, engine_findings
 from torpor.assemble.finding import Finding
+from torpor.assemble.kubernetes_wiring import kubernetes_findings
 from torpor.assemble.templates import CHECK
 from torpor.bus.redis import Bus
 from torpor.domain.disk import Disk, shortage, size
@@ -51,8 +52,11 @@ async def examine(settings: Settings) -> list[Finding]:
     findings = [_python_finding(), _data_finding(settings), disk_finding(settings)]
     findings += [await _database_finding(settings), await _bus_finding(settings), await archives_finding(settings)]
     findings += [*template_findings(settings), *secret_key_findings(settings)]
-    findings += await engine_findings(settings)
-    findings += await engine_confinement(settings) if settings.uses_engine else await confinement_findings(settings)
+    if settings.runtime == "kubernetes":
+        findings += await kubernetes_findings(settings)
+    else:
+        findings += await engine_findings(settings)
+        findings += await engine_confinement(settings) if settings.uses_engine else await confinement_findings(settings)
     if not any(one.what == f"confinement: {NETWORK}" and not one.ok for one in findings):
         findings += await index_findings(settings, os.environ)
     findings += await asyncio.to_thread(running_findings, settings)

@@ -10,6 +10,7 @@ from dataclasses import replace
 from torpor.archives.archives import HomeArchives
 from torpor.assemble.docker_wiring import docker_engine
 from torpor.assemble.engine_parts import EngineParts, RoleDatabases
+from torpor.assemble.kubernetes_wiring import kubernetes_engine
 from torpor.assemble.roles import EVERY_PART, ProcessRole
 from torpor.control.effect_executor import EffectExecutor
 from torpor.domain.disk import require_space, shortage
@@ -19,6 +20,7 @@ from torpor.domain.sizes import effective_size
 from torpor.domain.unconfined import CONFINED, ControllerConfinement, MissingProtection
 from torpor.ports import Archives, Limits, Program, Runtime
 from torpor.runtimes.docker.runtime import DockerRuntime
+from torpor.runtimes.kubernetes.runtime import KubernetesRuntime
 from torpor.runtimes.local_access import LocalAccess
 from torpor.runtimes.process.confinement import (
     CPU_IS_A_WEIGHT,
@@ -57,6 +59,8 @@ async def choose_engine(
             return await _fake(settings, parts, stack)
         case "docker" | "podman":
             return await docker_engine(settings, databases, stack, on_change)
+        case "kubernetes":
+            return await kubernetes_engine(settings, databases, stack)
         case _:
             return _process(settings, parts, stack, on_change)
 
@@ -118,6 +122,9 @@ async def start(
     stack: contextlib.AsyncExitStack,
 ) -> None:
     """Start the runtime, and print what is not confined or does not work on this machine."""
+    if isinstance(runtime, KubernetesRuntime):
+        await runtime.start()
+        return
     if not isinstance(runtime, ProcessRuntime | DockerRuntime):
         return
     await runtime.start()

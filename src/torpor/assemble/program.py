@@ -16,7 +16,7 @@ from torpor.assemble import accounts_wiring, archive_directory, controller_wirin
 from torpor.assemble.controller_start import start_controller
 from torpor.assemble.controller_wiring import ControllerServices
 from torpor.assemble.credentials import ADMIN, ensure_credentials
-from torpor.assemble.docker_wiring import require_shared_key
+from torpor.assemble.engine_access import require_shared_key
 from torpor.assemble.engine_parts import RoleDatabases
 from torpor.assemble.health import health, until_ready
 from torpor.assemble.logs import configure_log

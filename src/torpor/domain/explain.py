@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from torpor.domain.errors import ASKS_HOW_TO_GO_ON, Reason
 from torpor.domain.idle import STEP_DOWN, WHY_DOWN, StayAwake
-from torpor.domain.records import PAUSED, STOPPED_OUTSIDE, Workspace, WorkspaceError
+from torpor.domain.records import PAUSED, STOPPED_OUTSIDE, WAITING, Workspace, WorkspaceError
 from torpor.domain.states import Operation, Phase, Stage, Wish, WishOrigin
 from torpor.domain.status import STATUS_OF_OPERATION, STATUS_OF_PHASE
 from torpor.domain.transitions import may_cancel
@@ -267,7 +267,7 @@ def _why(workspace: Workspace) -> str | None:
     error = workspace.error
     if error is None:
         container = workspace.conditions.container_ready
-        return f"{container.message}." if container.reason in (PAUSED, STOPPED_OUTSIDE) else None
+        return f"{container.message}." if container.reason in (PAUSED, STOPPED_OUTSIDE, WAITING) else None
     tail = error.context.get("last_lines")
     output = f" Its last output: {tail}" if tail else ""
     during = f" during {STATUS_OF_OPERATION[error.operation]}" if error.operation is not Operation.NONE else ""

@@ -15,6 +15,7 @@ from torpor.domain.records import (
     PAUSED,
     STOPPED_OUTSIDE,
     STOPPED_OUTSIDE_MEANS,
+    WAITING,
     Conditions,
     Observation,
     ObservedContainer,
@@ -360,6 +361,8 @@ def _container_condition(container: ObservedContainer | None, facts: ObservedFac
         return WorkspaceCondition(False, WITHOUT_VOLUME, "a container runs without a volume")
     if container.is_paused:
         return WorkspaceCondition(facts.container_ready, PAUSED, PAUSED_MEANS)
+    if container.waiting and not facts.container_ready:
+        return WorkspaceCondition(False, WAITING, container.waiting)
     return (
         WorkspaceCondition(True, "Ready")
         if facts.container_ready

@@ -74,6 +74,8 @@ class ObservedContainer:
     """Some of its processes are paused, because the disk is almost full. `ready` keeps its last value."""
     location: ContainerLocation | None = None
     """None: it does not run, or it is reached only through the runtime in its controller."""
+    waiting: str = field(default="", compare=False)
+    """What it waits for, for users: a node, an image, or the end of its deletion. Empty: nothing unusual."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +172,8 @@ STOPPED_OUTSIDE = "StoppedOutside"
 STOPPED_OUTSIDE_MEANS = (
     "its container was stopped from outside Torpor: the engine or its machine was restarted, or an administrator stopped it"
 )
+# The reason of `container_ready` while the container waits for something that the message names.
+WAITING = "Waiting"
 
 # The names of the conditions in the JSON.
 CONDITION_NAMES = {
@@ -322,6 +326,12 @@ class Workspace:
     def is_paused(self) -> bool:
         """It runs, and some of its processes are paused, because the disk is almost full."""
         return self.conditions.container_ready.reason == PAUSED
+
+    @property
+    def awaited(self) -> str | None:
+        """What its container waits for."""
+        ready = self.conditions.container_ready
+        return ready.message if ready.reason == WAITING else None
 
     @property
     def disk_use(self) -> HomeSize | None:

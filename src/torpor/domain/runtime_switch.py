@@ -11,7 +11,7 @@ from enum import StrEnum
 from torpor.domain.errors import Refused
 from torpor.domain.states import Wish
 
-TARGETS = ("process", "docker", "podman")
+TARGETS = ("process", "docker", "podman", "kubernetes")
 """The runtimes that homes can move to: values of the setting `runtime`."""
 NEEDS_HOME = frozenset({Wish.RUNNING, Wish.STANDBY})
 """The states in which a workspace has a home at the runtime."""

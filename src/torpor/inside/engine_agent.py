@@ -1,23 +1,26 @@
 """Supervise a workspace's program inside a container of an engine, after it has started.
 
 The container starts an agent and nothing else, so a container that was created too late runs no program of a user. The
-first line on standard input is the container's key (`Greeting`): the configuration of the container contains no secret. The
-agent listens on one TCP port. On each connection both ends prove that they know the key (`proof`), and the client names a
-channel:
+first line on standard input is the container's key (`Greeting`): the configuration of the container contains no secret. If the
+agent is started with an argument, that is a file with this line, which the agent removes. It listens on one TCP port. On each
+connection both ends prove that they know the key (`proof`), and the client names a channel:
 
-- `control`: one request in frames, as for any agent (`agent`), and five more:
+- `control`: one request in frames, as for any agent (`agent`), and seven more:
   {"do": "orders", ...} starts the program, once: Y, or N with the reason
   {"do": "state"}: Y if there are orders, N if not
   {"do": "log", "tail": 10}: one frame O with the last lines of the program's output
   {"do": "append_log", "lines": "..."}: adds lines to it, then Y
   {"do": "measure"}: one frame O with JSON: CPU seconds, memory, and the foreground commands of terminals
+  {"do": "environment"}: one frame O with JSON: the variables of the container, those of its image among them
+  {"do": "stop"}: end everything as on SIGTERM, then one frame O with the last output
 - `program`: bytes for the program, or a port: bytes for this port of the container's loopback.
 
-Before there are orders (`first_orders`), every request but `orders` and `state` is refused by closing the connection. While the
-container ends, every request but those about its state and its log is.
+Before there are orders (`first_orders`), only `orders`, `state`, `environment` and `stop` are answered. While the container
+ends, only requests about its state and its log are. Every other request is refused by closing the connection.
 """
 
 import asyncio
+import contextlib
 import json
 import os
 import resource
@@ -35,6 +38,8 @@ from torpor.inside.proof import CHANNEL_BYTES, ProofFailed
 from torpor.inside.proven_connection import prove_as_agent, read_exactly
 
 PROVED_WITHIN_S = 10.0
+LAST_LINES = 1000
+FAREWELL_S = 2.0
 
 
 class EngineAgent:
@@ -49,6 +54,9 @@ class EngineAgent:
         self._is_ending = False
         self._program: asyncio.Future[int] = self._loop.create_future()
         self._stopped: asyncio.Future[None] = self._loop.create_future()
+        self._ended: asyncio.Future[bytes] = self._loop.create_future()
+        """The last output, after everything has ended."""
+        self._answering = 0
         self._children = ChildProcesses(taken.begun)
         self._loop.add_signal_handler(signal.SIGCHLD, self._children.reap)
         self._children.adopt(taken.begun.program).add_done_callback(lambda ended: self._program.set_result(ended.result()))
@@ -66,16 +74,26 @@ class EngineAgent:
         self._is_ending = True
         has_ended = self._program.done()
         await end_everything(self._children, self._program, 0.0 if has_ended else self._grace_s)
-        serving.cancel()
         exit_code = self._program.result() if has_ended else 128 + signal.SIGTERM
         self._log.finish()
         if exit_code == 128 + signal.SIGKILL and out_of_memory.processes_ended():
             self._log.append(out_of_memory.SENTENCE.encode())
             self._log.finish()
+        last_output = self._log.tail(LAST_LINES)
         if has_ended:
             self._log.append(program_end.line(exit_code))
             self._log.finish()
+        await self._say_farewell(last_output)
+        serving.cancel()
         return exit_code
+
+    async def _say_farewell(self, last_output: bytes) -> None:
+        """Send the last output to the clients that asked for the stop."""
+        self._ended.set_result(last_output)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(FAREWELL_S):
+                while self._answering:
+                    await asyncio.sleep(0.005)
 
     def _stop(self) -> None:
         if not self._stopped.done():
@@ -116,6 +134,16 @@ class EngineAgent:
                 writer.write(frame(YES))  # being stopped is no fault of the program: it counts as ready until it has ended
             case {"do": "measure"}:
                 writer.write(frame(OUTPUT, json.dumps(measure()).encode()))
+            case {"do": "environment"}:
+                writer.write(frame(OUTPUT, json.dumps(dict(os.environ)).encode()))
+            case {"do": "stop"}:
+                self._answering += 1
+                try:
+                    self._stop()
+                    writer.write(frame(OUTPUT, await asyncio.shield(self._ended)))
+                    await writer.drain()
+                finally:
+                    self._answering -= 1
             case _ if not self._is_ending:
                 await handle_request(self._orders, self._children, request, reader, writer)
             case _:

@@ -13,7 +13,7 @@ import sys
 import time
 from typing import Any, NamedTuple, NoReturn
 
-from torpor.inside.control_frames import HEAD_BYTES, NO, REQUEST, YES, frame, parse_head
+from torpor.inside.control_frames import HEAD_BYTES, NO, OUTPUT, REQUEST, YES, frame, parse_head
 from torpor.inside.program import CHUNK, COULD_NOT_START, AgentOptions, StartedProgram, start_program
 from torpor.inside.proof import CHANNEL_BYTES, NONCE_BYTES, PROOF_BYTES, ProofFailed, agent_proof, require_client
 
@@ -61,7 +61,7 @@ def main() -> NoReturn:
     # The first process of a container ignores signals that it does not handle.
     signal.signal(signal.SIGTERM, lambda *_: os._exit(128 + signal.SIGTERM))
     announce_address()
-    greeting = read_greeting()
+    greeting = read_greeting_file(sys.argv[1]) if len(sys.argv) > 1 else read_greeting()
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
@@ -102,6 +102,15 @@ def read_greeting() -> Greeting:
     return Greeting(**json.loads(line))
 
 
+def read_greeting_file(path: str) -> Greeting:
+    """The file with this line, which is removed: the program runs as the same user."""
+    with open(path, "rb") as file:  # noqa: PTH123 - pathlib is slow to load
+        greeting = Greeting(**json.loads(file.read()))
+    with contextlib.suppress(OSError):
+        os.unlink(path)  # noqa: PTH108
+    return greeting
+
+
 def listening(port: int) -> socket.socket:
     server = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -131,6 +140,11 @@ def take_orders(server: socket.socket, key: bytes, stop: StopRequest) -> TakenOr
             match request:
                 case {"do": "state"}:
                     connection.sendall(frame(NO))
+                case {"do": "environment"}:
+                    connection.sendall(frame(OUTPUT, json.dumps(dict(os.environ)).encode()))
+                case {"do": "stop"}:
+                    connection.sendall(frame(OUTPUT))
+                    os._exit(128 + signal.SIGTERM)
                 case {"do": "orders"} if refusal := wrong_marker(request["marker_file"], request["marker"]):
                     connection.sendall(frame(NO, refusal.encode()))
                 case {"do": "orders"}:

@@ -45,7 +45,9 @@ class ProgramLog:
         """Read and write what is left. Blocks for a short time: the agent has no other work any more."""
         with contextlib.suppress(OSError):
             while data := os.read(self._ours, CHUNK):
+                self._kept += data
                 self._unwritten += data
+        del self._kept[:-KEPT_BYTES]
         while self._unwritten and select.select([], [ENGINE], [], FLUSH_S)[1]:
             try:
                 del self._unwritten[: os.write(ENGINE, self._unwritten)]

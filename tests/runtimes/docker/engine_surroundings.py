@@ -11,8 +11,8 @@ from tests.runtimes.made_network import GATEWAY, MACHINE, METADATA, PUBLIC, PYTH
 from tests.support.docker_engine import DockerEngine
 from torpor.kit import layout
 from torpor.ports import Home
-from torpor.runtimes.docker.object_names import container_name
 from torpor.runtimes.docker.runtime import DockerRuntime
+from torpor.runtimes.object_labels import container_name
 
 OTHER_ADDRESS = "198.51.100.200"
 """A public address of the machine, besides that of its default route."""

@@ -15,8 +15,9 @@ from torpor.domain.records import ObservedContainer
 from torpor.inside.proof import ProofFailed
 from torpor.inside.proven_connection import connect_with_proof
 from torpor.ports import Container, Fence, Home
-from torpor.runtimes.docker.object_names import container_name, holder_name, home_name
+from torpor.runtimes.docker.object_names import holder_name
 from torpor.runtimes.docker.runtime import DockerRuntime
+from torpor.runtimes.object_labels import container_name, home_name
 
 pytestmark = [pytest.mark.anyio, pytest.mark.both_engines]
 

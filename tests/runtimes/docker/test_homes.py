@@ -12,8 +12,9 @@ from tests.support.waiting import until
 from torpor.domain.errors import Code, Failed, Unavailable
 from torpor.domain.records import NOTHING_SEEN, Observation, ObservedVolume
 from torpor.ports import Container, Fence, Home
-from torpor.runtimes.docker.object_names import container_name, holder_name, home_name, identity_holder_name, record_name
+from torpor.runtimes.docker.object_names import holder_name, identity_holder_name, record_name
 from torpor.runtimes.docker.runtime import DockerRuntime
+from torpor.runtimes.object_labels import container_name, home_name
 
 pytestmark = [pytest.mark.anyio, pytest.mark.both_engines]
 

@@ -19,8 +19,8 @@ from torpor.domain.image_policy import ANY_IMAGE
 from torpor.domain.image_reference import parse_image
 from torpor.inside.proven_connection import connect_with_proof
 from torpor.ports import Container, Home
-from torpor.runtimes.docker.object_names import container_name
 from torpor.runtimes.docker.runtime import DockerRuntime
+from torpor.runtimes.object_labels import container_name
 from torpor.templates.catalogue import load_catalogue
 
 pytestmark = pytest.mark.anyio

@@ -34,10 +34,10 @@ from torpor.domain.errors import Code, Failed, Refused
 from torpor.kit import layout
 from torpor.ports import Home
 from torpor.runtimes.ability import FORWARDING, NETWORK
-from torpor.runtimes.docker.containers import AGENT_PORT
 from torpor.runtimes.docker.engine_network import EngineNetwork
-from torpor.runtimes.docker.object_names import container_name
 from torpor.runtimes.docker.runtime import DockerRuntime
+from torpor.runtimes.object_labels import container_name
+from torpor.runtimes.running_container import AGENT_PORT
 from torpor.settings import load
 
 pytestmark = pytest.mark.anyio

@@ -16,8 +16,8 @@ from torpor.domain.errors import Code, Failed
 from torpor.domain.records import ArchiveKey
 from torpor.kit import layout
 from torpor.ports import Fence, Home, HomeJob
-from torpor.runtimes.docker.object_names import home_name
 from torpor.runtimes.docker.runtime import DockerRuntime
+from torpor.runtimes.object_labels import home_name
 
 pytestmark = [pytest.mark.anyio, pytest.mark.both_engines]
 

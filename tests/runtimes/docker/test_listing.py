@@ -7,17 +7,10 @@ import pytest
 from torpor.domain.errors import Code, Failed
 from torpor.domain.records import Marker, ObservedVolume
 from torpor.ports import Fence, Home
-from torpor.runtimes.docker.home_record import AnyRecord, HomeRecord, RecordState, UnreadableRecord, parse
-from torpor.runtimes.docker.listing import ABSENT, ListedContainer, ListedHome, ListedVolume, listing
-from torpor.runtimes.docker.object_names import (
-    ObjectKind,
-    home_labels,
-    home_name,
-    identity_name,
-    labels,
-    parse_record_name,
-    record_name,
-)
+from torpor.runtimes.docker.listing import ListedContainer, ListedHome, ListedVolume, listing
+from torpor.runtimes.docker.object_names import identity_name, parse_record_name, record_name
+from torpor.runtimes.home_record import ABSENT, AnyRecord, HomeRecord, RecordState, UnreadableRecord, parse
+from torpor.runtimes.object_labels import ObjectKind, home_labels, home_name, labels
 
 HOME = Home("0d1f8a3c-0000-4000-8000-000000000001", 3)
 OTHER = Home("0d1f8a3c-0000-4000-8000-000000000002", 1)

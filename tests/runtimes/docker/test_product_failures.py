@@ -12,7 +12,7 @@ from tests.support.image_registry import ImageRegistry, files, image_registry
 from tests.support.product import Product
 from tests.support.waiting import wait_until
 from torpor.ports import Home
-from torpor.runtimes.docker.object_names import home_name
+from torpor.runtimes.object_labels import home_name
 
 FAILED = 3
 """The exit code of a command that waited for a state and got an error."""

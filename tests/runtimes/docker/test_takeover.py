@@ -19,7 +19,7 @@ from tests.support.engine_relay import EngineRelay, engine_relay, store_relay
 from tests.support.s3_server import S3Server, s3_server
 from tests.support.waiting import until
 from torpor.kit import layout
-from torpor.runtimes.docker.containers import AGENT_PORT
+from torpor.runtimes.running_container import AGENT_PORT
 
 pytestmark = pytest.mark.anyio
 

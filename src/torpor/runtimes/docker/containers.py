@@ -2,71 +2,44 @@
 
 import asyncio
 import contextlib
-import json
 import secrets
-import signal
-from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
 
-from torpor.domain.busy import Foreground, Work
 from torpor.domain.errors import Code, Failed, Unavailable
 from torpor.domain.records import ContainerLocation, ProgramExit
-from torpor.domain.usage import Usage
 from torpor.inside import program_end
-from torpor.inside.control_frames import OUTPUT, YES
 from torpor.inside.first_orders import Greeting
-from torpor.inside.out_of_memory import SENTENCE
 from torpor.inside.proof import container_key, key_id
 from torpor.kit import layout
-from torpor.ports import Address, Container
-from torpor.runtimes import agent_client
+from torpor.ports import Container
 from torpor.runtimes.docker.docker_client import CONFLICT, NOT_FOUND, DockerClient, EngineRefusal
-from torpor.runtimes.docker.home_record import HomeRecord
-from torpor.runtimes.docker.homes import volume_mount
+from torpor.runtimes.docker.homes import HOMES, volume_mount
 from torpor.runtimes.docker.images import EngineImage, EngineImages
 from torpor.runtimes.docker.kit_volume import KitVolume
 from torpor.runtimes.docker.listing import ListedContainer
-from torpor.runtimes.docker.object_names import KEY, NONCE, TEMPLATE, ObjectKind, container_name, home_labels, home_name
 from torpor.runtimes.docker.options import DockerOptions
-from torpor.runtimes.docker.program_orders import HOME, HOMES, INSIDE, SOCKETS, orders
+from torpor.runtimes.home_record import MARKER_FILE, OWN_FOLDER
 from torpor.runtimes.nameservers import usable_nameservers
-from torpor.runtimes.row_access import agent_address
+from torpor.runtimes.object_labels import KEY, NONCE, TEMPLATE, ObjectKind, container_name, home_labels, home_name
+from torpor.runtimes.program_exit import program_exit
+from torpor.runtimes.program_orders import HOME, INSIDE, SOCKETS
+from torpor.runtimes.running_container import AGENT_PORT, RunningContainer
 
-AGENT_PORT = 7008
+MARKER_PATH = f"{HOMES}/{OWN_FOLDER}/{MARKER_FILE}"
 START_S = 30.0
 """How long the agent of a new container may take until it answers."""
 LOOK_S = 0.003
 END_LOOK_S, END_LOOKS = 0.1, 20
 """How often, and how many times, the engine is asked about a container whose agent has ended."""
-ASK_S = 10.0
 STRAGGLERS_S = 3.0
 """After the grace period: the agent kills what is left and ends."""
 KEPT_LOG_LINES = 1000
 KEPT_LOG_BYTES = 16 << 10
 LAST_LINES = 20
-STOPPED_CODES = (128 + signal.SIGTERM, 128 + signal.SIGKILL, 255)
-"""Of containers that were stopped: by a stop, by force, and by a crash of the engine or its machine."""
 CPU_SHARES = 1024
 """What an engine gives a container of the default weight."""
 DEFAULT_WEIGHT = 100
-
-
-@dataclass(frozen=True, slots=True)
-class RunningContainer:
-    """A container whose agent can be asked."""
-
-    id: str
-    workspace_id: str
-    location: ContainerLocation
-    template: str
-    installation_key: bytes = field(repr=False)
-
-    def address(self, channel_name: str) -> Address:
-        return agent_address(self.installation_key, self.location, channel_name)
-
-    @property
-    def control(self) -> Address:
-        return self.address("control")
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +168,7 @@ class EngineContainers:
         deadline, look_again = loop.time() + START_S, loop.time() + 1.0
         while True:
             try:
-                await agent_client.ask(running.control, {"do": "state"}, ASK_S)
+                await running.has_orders()
             except OSError as error:
                 failure = error
             else:
@@ -208,18 +181,6 @@ class EngineContainers:
                 raise Failed(Code.CONTAINER_START_FAILED, message)
             await asyncio.sleep(LOOK_S)
 
-    async def order(
-        self, running: RunningContainer, container: Container, record: HomeRecord, image_environment: Mapping[str, str]
-    ) -> None:
-        """Send the orders, once."""
-        wanted = orders(container, record, image_environment, self._options.grace_s)
-        try:
-            kind, payload = await agent_client.ask(running.control, wanted, ASK_S)
-        except OSError as error:
-            raise Failed(Code.CONTAINER_START_FAILED, f"the agent took no orders: {error}") from error
-        if kind != YES:
-            raise Failed(Code.VOLUME_NOT_READY, payload.decode(errors="replace"))
-
     # ── stop ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def stop(self, listed: ListedContainer) -> bytes:
@@ -229,11 +190,11 @@ class EngineContainers:
         return await self.last_log(listed)
 
     async def last_log(self, listed: ListedContainer) -> bytes:
-        return (await self._output(listed, KEPT_LOG_LINES))[0][-KEPT_LOG_BYTES:]
+        return (await self._output(listed, KEPT_LOG_LINES))[-KEPT_LOG_BYTES:]
 
-    async def _output(self, listed: ListedContainer, lines: int) -> tuple[bytes, int | None]:
-        """The last lines of its program, and its exit code if it ended by itself."""
-        return program_end.split(await self._client.logs(listed.id, lines + 1))
+    async def _output(self, listed: ListedContainer, lines: int) -> bytes:
+        """The last lines of its program."""
+        return program_end.split(await self._client.logs(listed.id, lines + 1))[0]
 
     async def remove(self, container: str) -> None:
         self._ends.pop(container, None)
@@ -249,14 +210,10 @@ class EngineContainers:
         """How an ended container ended. The engine is asked once for each."""
         if listed.id not in self._ends:
             facts = await self._client.inspect_container(listed.id) or {}
-            said, own_code = await self._output(listed, LAST_LINES)
             state = facts.get("State") or {}
+            log = await self._client.logs(listed.id, LAST_LINES + 1)
             exit_code, is_out_of_memory = int(state.get("ExitCode", -1)), bool(state.get("OOMKilled"))
-            last_lines = said.decode(errors="replace")
-            if is_out_of_memory and SENTENCE not in last_lines:  # the agent itself was ended
-                last_lines += SENTENCE
-            is_stopped = exit_code in STOPPED_CODES and own_code != exit_code and not is_out_of_memory
-            self._ends[listed.id] = ProgramExit(exit_code, last_lines, is_stopped)
+            self._ends[listed.id] = program_exit(exit_code, log, is_out_of_memory=is_out_of_memory)
         return self._ends[listed.id]
 
     def forget_all_but(self, containers: set[str]) -> None:
@@ -265,20 +222,16 @@ class EngineContainers:
         self._ends = {container: end for container, end in self._ends.items() if container in containers}
 
     async def is_ready(self, running: RunningContainer) -> bool:
-        is_ready = await agent_client.port_answers(running.control, self._options.probe_s)
+        is_ready = await running.is_ready(self._options.probe_s)
         if is_ready:
             self._were_ready.add(running.id)
         return is_ready
-
-    async def becomes_ready(self, running: RunningContainer) -> bool:
-        """Wait until the program's port answers; False if it does not for long."""
-        return await agent_client.port_answers(running.control, self._options.probe_s, waits_s=self._options.ready_s)
 
     async def after_end(self, listed: ListedContainer, running: RunningContainer) -> ListedContainer:
         """The container again, if it was ready and its agent has just ended: the engine notices the end a moment later."""
         for _ in range(END_LOOKS if listed.id in self._were_ready else 0):
             with contextlib.suppress(OSError):
-                await agent_client.ask(running.control, {"do": "state"}, self._options.probe_s)
+                await running.has_orders(self._options.probe_s)
                 return listed
             state = ((await self._client.inspect_container(listed.id) or {}).get("State") or {}).get("Status", listed.state)
             if state != listed.state:
@@ -287,53 +240,26 @@ class EngineContainers:
         return listed
 
     async def has_orders(self, running: RunningContainer) -> bool | None:
-        """None if the container has ended meanwhile; Unavailable if its agent does not answer.
-
-        An agent that does not listen waits for its key, and has no orders.
-        """
+        """None if the container has ended meanwhile; Unavailable if its agent does not answer."""
         try:
-            kind, _ = await agent_client.ask(running.control, {"do": "state"}, ASK_S)
-        except ConnectionRefusedError:
-            return False
-        except OSError as error:
+            return await running.was_ordered()
+        except Unavailable:
             facts = await self._client.inspect_container(running.id) or {}
             if not (facts.get("State") or {}).get("Running"):
                 return None
-            why = str(error) or f"nothing within {ASK_S:g} s"
-            raise Unavailable(f"the agent of workspace {running.workspace_id} does not answer: {why}") from error
-        return kind == YES
-
-    async def measure(self, running: RunningContainer) -> tuple[Work, Usage] | None:
-        """None if it cannot be measured."""
-        with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
-            kind, payload = await agent_client.ask(running.control, {"do": "measure"}, self._options.probe_s)
-            if kind == OUTPUT:
-                return _measured(running.template, json.loads(payload))
-        return None
+            raise
 
     # ── the log ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def log(self, listed: ListedContainer, tail: int) -> bytes:
         if (running := self.running(listed)) is not None:
             with contextlib.suppress(OSError):
-                return await agent_client.log(running.control, tail, ASK_S)
-        return (await self._output(listed, tail))[0]
-
-    async def append_log(self, running: RunningContainer, lines: bytes) -> None:
-        text = lines.decode("utf-8", "surrogateescape")
-        with contextlib.suppress(OSError):  # the container has just ended
-            await agent_client.ask(running.control, {"do": "append_log", "lines": text}, ASK_S)
+                return await running.log(tail)
+        return await self._output(listed, tail)
 
 
 def log_config(most_bytes: int) -> dict[str, object]:
     return {"Type": "json-file", "Config": {"max-size": str(most_bytes), "max-file": "2"}}
-
-
-def _measured(template: str, facts: Mapping[str, object]) -> tuple[Work, Usage]:
-    cpu_s, memory_bytes = float(str(facts["cpu_s"])), int(str(facts["memory_bytes"]))
-    found = facts["foregrounds"]
-    foregrounds = tuple(Foreground(*one) for one in found) if isinstance(found, list) else ()
-    return Work(template, cpu_s, foregrounds), Usage(cpu_s, memory_bytes)
 
 
 def _start_failed(refusal: EngineRefusal) -> Failed:

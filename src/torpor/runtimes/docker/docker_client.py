@@ -19,7 +19,7 @@ from torpor.domain.errors import Code, TorporError, Unavailable
 from torpor.runtimes.docker.engine_dialect import NO_SPACE, EngineDialect, all_filters, dialect_of, matches
 from torpor.runtimes.docker.engine_network import EngineNetwork
 from torpor.runtimes.docker.listing import ListedContainer, ListedVolume
-from torpor.runtimes.docker.object_names import INSTALLATION, KIND, ObjectKind
+from torpor.runtimes.object_labels import INSTALLATION, KIND, ObjectKind
 
 T = TypeVar("T")
 

@@ -12,9 +12,8 @@ import structlog
 
 from torpor.domain.errors import Unavailable
 from torpor.loops import Loop, report_progress, stop
-from torpor.runtimes.docker import object_names
 from torpor.runtimes.docker.docker_client import DockerClient, EngineRefusal
-from torpor.runtimes.docker.object_names import INSTALLATION, KIND, WORKSPACE, ObjectKind
+from torpor.runtimes.object_labels import INSTALLATION, KIND, WORKSPACE, ObjectKind, parse_home_name
 
 log = structlog.get_logger()
 
@@ -77,7 +76,7 @@ def changed_workspace(event: Mapping[str, Any], installation: str) -> str | None
         return None
     if event.get("Type") == "volume":
         # Such an event has no labels; Podman has the name in another place.
-        home = object_names.parse_home_name(str(actor.get("ID") or attributes.get("name", "")))
+        home = parse_home_name(str(actor.get("ID") or attributes.get("name", "")))
         return home.workspace_id if home is not None else None
     is_ours = attributes.get(INSTALLATION) == installation and attributes.get(KIND) == ObjectKind.WORKSPACE
     return str(attributes.get(WORKSPACE, "")) or None if is_ours else None

@@ -3,8 +3,8 @@
 import hashlib
 from dataclasses import dataclass
 
-from torpor.runtimes.docker.object_names import ObjectKind, labels
 from torpor.runtimes.firewall_rules import FAMILY
+from torpor.runtimes.object_labels import ObjectKind, labels
 
 BRIDGE_NAME = "com.docker.network.bridge.name"
 INTERCONNECTION = "com.docker.network.bridge.enable_icc"

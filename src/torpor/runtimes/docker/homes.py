@@ -11,22 +11,25 @@ import secrets
 import tarfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import PurePath
 
 from torpor.domain.errors import Code, Failed, Unavailable
 from torpor.domain.records import Marker
 from torpor.ports import Home
+from torpor.runtimes import object_labels
 from torpor.runtimes.docker import object_names
 from torpor.runtimes.docker.docker_client import CONFLICT, NOT_FOUND, DockerClient, EngineRefusal, unless
 from torpor.runtimes.docker.engine_network import EngineNetwork
-from torpor.runtimes.docker.home_record import HomeRecord, RecordState
-from torpor.runtimes.docker.listing import ABSENT, EngineListing, ListedHome, ListedVolume, listing
-from torpor.runtimes.docker.object_names import BIRTH, IDENTITY, INSTALLATION, NONCE, SILENT, ObjectKind, home_labels, labels
+from torpor.runtimes.docker.listing import EngineListing, ListedHome, ListedVolume, listing
+from torpor.runtimes.docker.object_names import IDENTITY, SILENT
+from torpor.runtimes.home_record import ABSENT, BIRTH_FILE, MARKER_FILE, OWN_FOLDER, HomeRecord, RecordState, marker_facts
+from torpor.runtimes.object_labels import BIRTH, INSTALLATION, NONCE, ObjectKind, home_labels, labels
+from torpor.runtimes.program_orders import HOME
 
-FOLDER = "workspace"
-"""The folder of the home in its volume. The volume is mounted at its parent, so this is the last part of the home's path."""
-OWN_FOLDER = ".torpor"
-"""The folder of Torpor's own files in the volume. Only root can change them."""
-MARKER_FILE, BIRTH_FILE = "marker.json", "birth"
+FOLDER = PurePath(HOME).name
+"""The folder of the home in its volume. The volume is mounted at its parent."""
+HOMES = str(PurePath(HOME).parent)
+"""Where the home's volume is mounted."""
 IN_HOLDER = "/volume"
 EMPTY_IMAGE, EMPTY_TAG = "torpor-empty", "1"
 """Imported by Torpor itself from no files."""
@@ -119,7 +122,7 @@ class EngineHomes:
             if (written := await self._write(listed, record)) is not None:
                 return written
             found = None
-        raise Unavailable(f"the record of {object_names.home_name(home)} is changed by several controllers at once")
+        raise Unavailable(f"the record of {object_labels.home_name(home)} is changed by several controllers at once")
 
     async def _write(self, listed: ListedHome, record: HomeRecord) -> EngineListing | None:
         """None if another controller was faster; then nothing of this record is left."""
@@ -147,7 +150,7 @@ class EngineHomes:
         return found
 
     async def _make(self, home: Home, record: HomeRecord) -> None:
-        name = object_names.home_name(home)
+        name = object_labels.home_name(home)
         wanted = home_labels(self._installation, ObjectKind.HOME, home, birth=record.birth)
         made = await self._create_volume(name, wanted)
         if made.labels.get(BIRTH) != record.birth:
@@ -188,7 +191,7 @@ class EngineHomes:
 
     async def _hold(self, home: Home, number: int) -> None:
         """Without a record, the number is 0 and only the home is held."""
-        sources = {IN_HOLDER: object_names.home_name(home)}
+        sources = {IN_HOLDER: object_labels.home_name(home)}
         if number:
             sources["/record"] = object_names.record_name(home, number)
         wanted = home_labels(self._installation, ObjectKind.HOLDER, home, number=str(number))
@@ -218,7 +221,7 @@ class EngineHomes:
 
         Only for a caller that has seen the home's volume: on Podman, such a volume cannot be told from one made by hand.
         """
-        name = object_names.home_name(home)
+        name = object_labels.home_name(home)
         for volume in await self._engine.silent_volumes(f"{SILENT}={self._installation}", name):
             if volume.name != name and (object_names.parse_record_name(volume.name) or (None,))[0] != home:
                 continue
@@ -267,7 +270,7 @@ class EngineHomes:
                 if refusal.status != NOT_FOUND:
                     code = refusal.code(Code.VOLUME_CREATE_FAILED)
                     raise Failed(code, f"the engine cannot write to the volume: {refusal.message}") from refusal
-        raise Unavailable(f"the record of {object_names.home_name(home)} is changed by several controllers at once")
+        raise Unavailable(f"the record of {object_labels.home_name(home)} is changed by several controllers at once")
 
     # ── removal ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -280,16 +283,10 @@ class EngineHomes:
         for container in (*users, *listed.holders.values()):
             await self._engine.remove_container(container)
         try:
-            await self._engine.remove_volume(object_names.home_name(home))
+            await self._engine.remove_volume(object_labels.home_name(home))
         except EngineRefusal as refusal:
             raise Failed(Code.INTERNAL, f"the engine does not remove the volume: {refusal.message}") from refusal
         await self._forget(home, listed.numbers)
-
-
-def marker_facts(marker: Marker, birth: str) -> dict[str, object]:
-    """The content of the marker file."""
-    facts = {"workspace_id": marker.workspace_id, "generation": marker.generation, "manifest_root": marker.manifest_root}
-    return {**facts, "birth": birth}
 
 
 def volume_mount(source: str, target: str, installation: str, *, read_only: bool = False) -> dict[str, object]:

@@ -19,19 +19,13 @@ from torpor.runtimes.docker.docker_client import DockerClient, EngineRefusal
 from torpor.runtimes.docker.homes import PackedFile, packed
 from torpor.runtimes.docker.pull_progress import PullProgress
 from torpor.runtimes.docker.registry_credentials import registry_auth
+from torpor.runtimes.image_answers import pull_failed
 
 SILENT_S = 900.0
 """A pull that gets nothing for so long fails."""
 TICK_S = 5.0
 ERROR_IN_STREAM = 200
 TMP = "/tmp"  # noqa: S108 - the folder of the workspace
-
-# What registries and engines answer if another attempt would get the same answer.
-FINAL_ANSWERS = (
-    *("manifest unknown", "manifest for", "name unknown", "repository does not exist", "invalid reference", "not found"),
-    *("denied", "unauthorized", "no basic auth credentials", "authentication required", "forbidden", "no matching manifest"),
-    *("repository name not known",),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +110,9 @@ class EngineImages:
         try:
             await self._follow(image, reference, auth, counted)
         except EngineRefusal as refusal:
-            raise _pull_failed(image, refusal.message) from refusal
+            raise pull_failed(image, refusal.message) from refusal
         except TimeoutError as error:
-            raise _pull_failed(image, f"nothing was received for {SILENT_S:g} s") from error
+            raise pull_failed(image, f"nothing was received for {SILENT_S:g} s") from error
         finally:
             await stop(ticking)
 
@@ -159,9 +153,3 @@ def _error_of(line: Mapping[str, Any]) -> str:
     """An engine has already answered with status 200 when a pull fails."""
     detail = line.get("errorDetail")
     return str((detail.get("message") if isinstance(detail, dict) else "") or line.get("error") or "")
-
-
-def _pull_failed(image: str, answer: str) -> Failed:
-    is_final = any(words in answer.lower() for words in FINAL_ANSWERS)
-    code = Code.IMAGE_PULL_FAILED if is_final else Code.IMAGE_PULL_INTERRUPTED
-    return Failed(code, f"cannot pull the image {image!r}: {answer}", image=image)

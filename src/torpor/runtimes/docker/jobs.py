@@ -1,8 +1,6 @@
 """Run jobs at homes as containers of the engine, and continue with one that an earlier controller started."""
 
 import contextlib
-import hashlib
-import hmac
 import secrets
 from collections.abc import AsyncIterator, Mapping, Sequence
 
@@ -11,13 +9,15 @@ from torpor.kit import layout
 from torpor.ports import Fence, HomeJob, Progress
 from torpor.runtimes.docker.containers import log_config
 from torpor.runtimes.docker.docker_client import STDERR, DockerClient, EngineRefusal
-from torpor.runtimes.docker.homes import BIRTH_FILE, EMPTY_IMAGE, EMPTY_TAG, OWN_FOLDER, EngineHomes, volume_mount
+from torpor.runtimes.docker.homes import EMPTY_IMAGE, EMPTY_TAG, HOMES, EngineHomes, volume_mount
 from torpor.runtimes.docker.kit_volume import KitVolume
 from torpor.runtimes.docker.listing import ListedContainer, ListedHome
-from torpor.runtimes.docker.object_names import ORDER, ObjectKind, home_labels, home_name, job_name
 from torpor.runtimes.docker.options import DockerOptions
-from torpor.runtimes.docker.program_orders import HOME, HOMES, INSIDE
+from torpor.runtimes.home_record import BIRTH_FILE, OWN_FOLDER
 from torpor.runtimes.job_answer import JobAnswer
+from torpor.runtimes.job_order import order_of
+from torpor.runtimes.object_labels import ORDER, ObjectKind, home_labels, home_name, job_name
+from torpor.runtimes.program_orders import HOME, INSIDE
 from torpor.runtimes.timeouts import finish_despite_cancel
 
 TERM_S = 2.0
@@ -46,7 +46,7 @@ class EngineJobs:
 
     async def begin(self, listed: ListedHome, job: HomeJob, fence: Fence) -> str:
         """The container of this job: a new one, or that of an earlier controller. All other jobs of the home are ended."""
-        order = self._order(job)
+        order = order_of(job, self._installation_key)
         adopted: str | None = None
         for other in listed.jobs:
             if adopted is None and not job.writes and can_be_adopted(other, order):
@@ -102,11 +102,6 @@ class EngineJobs:
                 await self._client.remove_container(container)
             raise Failed(refusal.code(Code.INTERNAL), f"the engine did not start the job: {refusal.message}") from refusal
         return container
-
-    def _order(self, job: HomeJob) -> str:
-        """Tells apart jobs with other orders, without revealing the secrets in them."""
-        given = b"\0".join([*(word.encode() for word in job.argv), job.stdin])
-        return hmac.digest(self._installation_key, hashlib.sha256(given).digest(), "sha256").hex()
 
     # ── while it runs ─────────────────────────────────────────────────────────────────────────────────────────────────
 

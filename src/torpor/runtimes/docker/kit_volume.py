@@ -16,7 +16,7 @@ from torpor.kit import layout
 from torpor.kit.manifest import Kit
 from torpor.runtimes.docker.docker_client import DockerClient, EngineRefusal
 from torpor.runtimes.docker.homes import EngineHomes, unpadded_tar, volume_mount
-from torpor.runtimes.docker.object_names import BIRTH, KIND, ObjectKind, labels
+from torpor.runtimes.object_labels import BIRTH, KIND, ObjectKind, labels
 
 MOUNT = str(layout.MOUNT)
 

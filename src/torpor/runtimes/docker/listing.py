@@ -6,15 +6,14 @@ Pure. Containers are listed before volumes: a home that is observed as ready is 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from torpor.domain.errors import Code, Failed
 from torpor.domain.records import ObservedVolume
 from torpor.ports import Fence, Home
+from torpor.runtimes import object_labels
 from torpor.runtimes.docker import object_names
-from torpor.runtimes.docker.home_record import AnyRecord, HomeRecord, RecordState, UnreadableRecord, parse
-from torpor.runtimes.docker.object_names import BIRTH, EPOCH, GENERATION, IDENTITY, KIND, NUMBER, WORKSPACE, ObjectKind
-
-ABSENT = ""
-"""The birth of a home without a volume."""
+from torpor.runtimes.docker.object_names import IDENTITY, NUMBER
+from torpor.runtimes.fencing import admit
+from torpor.runtimes.home_record import ABSENT, AnyRecord, HomeRecord, RecordState, RecordWords, observed, owned, parse
+from torpor.runtimes.object_labels import BIRTH, EPOCH, GENERATION, KIND, WORKSPACE, ObjectKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +80,7 @@ class ListedHome:
     @property
     def record(self) -> HomeRecord | None:
         """The current record, if it can be read and belongs to this volume (or to none, if there is no volume)."""
-        found = self.current
-        return found if isinstance(found, HomeRecord) and self.birth in (ABSENT, found.birth) else None
+        return owned(self.birth, self.current)
 
     @property
     def next_number(self) -> int:
@@ -122,34 +120,15 @@ class ListedHome:
 
     def seen(self) -> ObservedVolume | None:
         """What an observation says about this home; None: there is no volume."""
-        generation, name = self.home.generation, object_names.home_name(self.home)
-        match self.record:
-            case HomeRecord(state=RecordState.HALF_MADE | RecordState.GOING):
-                return ObservedVolume(generation, None, fault="it was not filled completely", home_at=self._home_at)
-            case _ if self.birth == ABSENT:
-                return None
-            case HomeRecord(marker=marker) if marker is not None and marker.workspace_id != self.home.workspace_id:
-                fault = f"its marker names another workspace: the labels of the volume {self._record_name}"
-                return ObservedVolume(generation, None, True, fault, self._home_at, has_home=False)
-            case HomeRecord(marker=marker) if marker is not None and marker.generation == generation:
-                return ObservedVolume(generation, marker)
-            case HomeRecord():
-                fault = f"its marker names another home: the labels of the volume {self._record_name}"
-            case None if isinstance(self.current, UnreadableRecord):
-                fault = f"its marker cannot be read: the labels of the volume {self._record_name} ({self.current.why})"
-            case None if self.current is not None:
-                fault = f"its marker, the labels of the volume {self._record_name}, belongs to another volume than {name}"
-            case None:
-                fault = f"its marker is missing: there is no volume {name}-r1 or later"
-        return ObservedVolume(generation, None, True, fault, self._home_at)
-
-    @property
-    def _home_at(self) -> str:
-        return self.mountpoint or object_names.home_name(self.home)
-
-    @property
-    def _record_name(self) -> str:
-        return object_names.record_name(self.home, self.current.number) if self.current else ""
+        name = object_labels.home_name(self.home)
+        number = self.current.number if self.current else 0
+        words = RecordWords(
+            record=f"the labels of the volume {object_names.record_name(self.home, number)}",
+            missing=f"there is no volume {name}-r1 or later",
+            volume=name,
+            home_at=self.mountpoint or name,
+        )
+        return observed(self.home, self.birth, self.current, words)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,9 +174,7 @@ class EngineListing:
 
     def admit(self, workspace_id: str, fence: Fence, known: int = 0) -> None:
         """Raise STALE_EPOCH for a caller with an older epoch than one in the listing, or than `known`."""
-        newest = max(known, self.epoch(workspace_id))
-        if fence.epoch < newest:
-            raise Failed(Code.STALE_EPOCH, f"epoch {fence.epoch} is outdated: epoch {newest} has been seen", seen=newest)
+        admit(fence, max(known, self.epoch(workspace_id)))
 
 
 def listing(containers: Iterable[ListedContainer], volumes: Iterable[ListedVolume]) -> EngineListing:
@@ -209,7 +186,7 @@ def listing(containers: Iterable[ListedContainer], volumes: Iterable[ListedVolum
         match volume.labels.get(KIND):
             case ObjectKind.IDENTITY:
                 identity = volume.labels.get(IDENTITY, "")
-            case ObjectKind.HOME if (found := object_names.parse_home_name(volume.name)) and volume.labels.get(BIRTH):
+            case ObjectKind.HOME if (found := object_labels.parse_home_name(volume.name)) and volume.labels.get(BIRTH):
                 births[found] = volume
             case ObjectKind.RECORD if parsed := object_names.parse_record_name(volume.name):
                 records.setdefault(parsed[0], []).append(parse(parsed[1], volume.labels))

@@ -6,7 +6,6 @@ import math
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import partial
-from weakref import WeakValueDictionary
 
 import structlog
 
@@ -32,22 +31,26 @@ from torpor.ports import (
     WorkspaceFilter,
     any_workspace,
 )
-from torpor.runtimes import agent_client
+from torpor.runtimes import record_changes
 from torpor.runtimes.ability import Ability
-from torpor.runtimes.docker import isolation, record_changes
+from torpor.runtimes.docker import isolation
 from torpor.runtimes.docker.confinement import abilities
-from torpor.runtimes.docker.containers import EngineContainers, RunningContainer
+from torpor.runtimes.docker.containers import MARKER_PATH, EngineContainers
 from torpor.runtimes.docker.docker_client import DockerClient, EngineRefusal
 from torpor.runtimes.docker.engine_events import EngineEvents
 from torpor.runtimes.docker.firewall import FirewallMissing
-from torpor.runtimes.docker.home_record import HomeRecord, RecordState
 from torpor.runtimes.docker.homes import EngineHomes
 from torpor.runtimes.docker.images import EngineImage, EngineImages
 from torpor.runtimes.docker.isolation import NetworkIsolation
 from torpor.runtimes.docker.jobs import EngineJobs
 from torpor.runtimes.docker.kit_volume import KitVolume
-from torpor.runtimes.docker.listing import ABSENT, EngineListing, ListedContainer, ListedHome
+from torpor.runtimes.docker.listing import EngineListing, ListedContainer, ListedHome
 from torpor.runtimes.docker.options import DockerOptions
+from torpor.runtimes.fencing import WorkspaceLocks
+from torpor.runtimes.home_record import ABSENT, HomeRecord, RecordState
+from torpor.runtimes.program_orders import orders
+from torpor.runtimes.running_container import RunningContainer
+from torpor.runtimes.running_containers import RunningContainers
 from torpor.runtimes.timeouts import finish_despite_cancel
 
 log = structlog.get_logger()
@@ -84,10 +87,9 @@ class DockerRuntime:
         self._isolation = NetworkIsolation(self._engine, options)
         self._events = EngineEvents(self._engine, options.installation, on_change)
         self._rules_checked_at = -math.inf
-        self._running: dict[str, RunningContainer] = {}
+        self._running = RunningContainers(options.probe_s)
         self._epochs: dict[str, int] = {}
-        # A lock exists only while a call holds it or waits for it.
-        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._locks = WorkspaceLocks()
         self._holding: dict[Home, asyncio.Task[None]] = {}
         self._holding_identity: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -165,14 +167,7 @@ class DockerRuntime:
         """Note which containers run, for verbs that do not ask the engine."""
         if only is None:
             self._containers.forget_all_but({listed.id for listed in found.containers.values()})
-        for workspace_id in [one for one in self._running if only is None or one in only]:
-            if workspace_id not in found.containers:
-                del self._running[workspace_id]
-        for workspace_id, listed in found.containers.items():
-            if (running := self._containers.running(listed)) is not None:
-                self._running[workspace_id] = running
-            else:
-                self._running.pop(workspace_id, None)
+        self._running.observed({name: self._containers.running(one) for name, one in found.containers.items()}, only)
 
     def _hold_again(self, found: EngineListing) -> None:
         """Create lost holders again, a few at a time: without them a prune removes the homes.
@@ -217,7 +212,7 @@ class DockerRuntime:
         return None
 
     async def _hold_one(self, home: Home) -> None:
-        async with self._lock_of(home.workspace_id):
+        async with self._locks.of(home.workspace_id):
             with contextlib.suppress(Unavailable, Failed):  # the next observation tries again
                 found = await self._homes.list(frozenset({home.workspace_id}))
                 await self._homes.hold(found.of(home), found)
@@ -292,7 +287,7 @@ class DockerRuntime:
 
     async def home_bytes(self, home: Home) -> int | None:
         try:
-            async with self._lock_of(home.workspace_id):
+            async with self._locks.of(home.workspace_id):
                 listed = (await self._homes.list(frozenset({home.workspace_id}))).of(home)
                 if listed.birth == ABSENT:
                     return None
@@ -332,7 +327,7 @@ class DockerRuntime:
         running = self._containers.running(current)
         has_orders = running is not None and await self._containers.has_orders(running)
         if running is not None and has_orders and current.home == home:
-            self._running[home.workspace_id] = running
+            self._running.add(running)
             return True
         if running is None or has_orders is not False:
             await self._stop(current)
@@ -354,7 +349,9 @@ class DockerRuntime:
             await _side_by_side(self._containers.wait_for_agent(running), self._confined(self._isolation.prove()))
             await self._check(running, opened, fence)
             assert opened.record is not None
-            await self._containers.order(running, container, opened.record, image.environment)
+            await running.order(
+                orders(container, opened.record, image.environment, marker_file=MARKER_PATH, grace_s=self._options.grace_s)
+            )
         except (Failed, EngineRefusal):
             await asyncio.wait({writing})
             if running is not None:
@@ -363,7 +360,7 @@ class DockerRuntime:
             raise
         finally:
             await stop(writing)
-        self._running[home.workspace_id] = running
+        self._running.add(running)
         self._in_background(self._report_ready(running))
 
     async def _started(self, container: Container, epoch: int, image: EngineImage) -> RunningContainer:
@@ -379,7 +376,7 @@ class DockerRuntime:
 
     async def _report_ready(self, running: RunningContainer) -> None:
         """Call `on_change` when the program's port answers, so that callers need not poll."""
-        if await self._containers.becomes_ready(running):
+        if await running.becomes_ready(self._options.probe_s, self._options.ready_s):
             self._on_change(running.workspace_id)
 
     async def _confined(self, work: Coroutine[None, None, None]) -> None:
@@ -403,31 +400,25 @@ class DockerRuntime:
 
     async def _stop(self, current: ListedContainer) -> None:
         """Stop and remove it, and keep the end of its log."""
-        self._running.pop(current.workspace_id, None)
+        self._running.remove(current.workspace_id)
         said = await self._containers.stop(current)
         if said:
             await self._kept_logs.keep(current.workspace_id, said)
         await self._containers.remove(current.id)
 
     def address(self, workspace_id: str, port: int | None = None) -> Address | None:
-        running = self._running.get(workspace_id)
-        return running.address("program" if port is None else str(port)) if running is not None else None
+        return self._running.address(workspace_id, port)
 
     async def execute(self, workspace_id: str, command: Sequence[str], stdin: bytes) -> ExecResult:
-        return await agent_client.execute(self._control(workspace_id), command, stdin)
+        return await self._running.execute(workspace_id, command, stdin)
 
     async def start_command(
         self, workspace_id: str, command: Sequence[str], *, terminal: TerminalSize | None = None
     ) -> RunningCommand:
-        return await agent_client.start_command(self._control(workspace_id), command, terminal=terminal)
+        return await self._running.start_command(workspace_id, command, terminal=terminal)
 
     async def shell(self, workspace_id: str, *, columns: int, rows: int) -> Shell:
-        return await agent_client.shell(self._control(workspace_id), columns=columns, rows=rows)
-
-    def _control(self, workspace_id: str) -> Address:
-        if (running := self._running.get(workspace_id)) is None:
-            raise Refused("not_running", f"workspace {workspace_id} has no running container")
-        return running.control
+        return await self._running.shell(workspace_id, columns=columns, rows=rows)
 
     async def logs(self, workspace_id: str, *, tail: int) -> AsyncIterator[bytes]:
         found = await self._homes.list(frozenset({workspace_id}))
@@ -439,19 +430,13 @@ class DockerRuntime:
             yield line
 
     async def append_log(self, workspace_id: str, lines: bytes) -> None:
-        if (running := self._running.get(workspace_id)) is not None:
-            await self._containers.append_log(running, lines)
+        await self._running.append_log(workspace_id, lines)
 
     async def work(self, concerns: WorkspaceFilter = any_workspace) -> Mapping[str, Work]:
-        return {workspace_id: work for workspace_id, (work, _) in (await self._measured(concerns)).items()}
+        return {workspace_id: work for workspace_id, (work, _) in (await self._running.measured(concerns)).items()}
 
     async def usage(self, concerns: WorkspaceFilter = any_workspace) -> Mapping[str, Usage]:
-        return {workspace_id: usage for workspace_id, (_, usage) in (await self._measured(concerns)).items()}
-
-    async def _measured(self, concerns: WorkspaceFilter) -> dict[str, tuple[Work, Usage]]:
-        running = {workspace_id: one for workspace_id, one in self._running.items() if concerns(workspace_id)}
-        found = await asyncio.gather(*map(self._containers.measure, running.values()))
-        return {workspace_id: measured for workspace_id, measured in zip(running, found, strict=True) if measured is not None}
+        return {workspace_id: usage for workspace_id, (_, usage) in (await self._running.measured(concerns)).items()}
 
     async def stop_all(self) -> None:
         """Torpor ends; the containers keep running."""
@@ -461,7 +446,7 @@ class DockerRuntime:
     @contextlib.asynccontextmanager
     async def _exclusive(self, workspace_id: str, fence: Fence) -> AsyncIterator[EngineListing]:
         """Run one verb at a time for each workspace, and refuse a controller with an old epoch, now and from now on."""
-        async with self._lock_of(workspace_id):
+        async with self._locks.of(workspace_id):
             try:
                 found = await self._homes.list(frozenset({workspace_id}))
                 self._admit(found, workspace_id, fence)
@@ -486,12 +471,6 @@ class DockerRuntime:
             return record_changes.admitted(listed, fence.epoch, nonce)
 
         return await self._homes.change(home, decide)
-
-    def _lock_of(self, workspace_id: str) -> asyncio.Lock:
-        lock = self._locks.get(workspace_id)
-        if lock is None:
-            lock = self._locks[workspace_id] = asyncio.Lock()
-        return lock
 
 
 async def _side_by_side(*work: Awaitable[object]) -> None:

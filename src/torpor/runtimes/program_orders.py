@@ -8,14 +8,12 @@ from collections.abc import Mapping
 from torpor.inside.program import AgentOptions
 from torpor.kit import layout
 from torpor.ports import Container
-from torpor.runtimes.docker.home_record import HomeRecord
-from torpor.runtimes.docker.homes import FOLDER, MARKER_FILE, OWN_FOLDER, marker_facts
+from torpor.runtimes.home_record import HomeRecord, marker_facts
 from torpor.runtimes.placeholders import Placeholders, uses_placeholder
 
 INSIDE = str(layout.MOUNT / layout.INSIDE)
-HOMES = "/home"
-"""Where the home's volume is mounted."""
-HOME = f"{HOMES}/{FOLDER}"
+HOME = "/home/workspace"
+"""The same as on the process runtime."""
 USER = "workspace"
 PORT_INSIDE = 7007
 """The program's port: no development server uses it by default."""
@@ -24,13 +22,15 @@ SOCKETS = "/run/program"
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
-def orders(container: Container, record: HomeRecord, image_environment: Mapping[str, str], grace_s: float) -> dict[str, object]:
+def orders(
+    container: Container, record: HomeRecord, image_environment: Mapping[str, str], *, marker_file: str, grace_s: float
+) -> dict[str, object]:
     assert record.marker is not None
     return {
         "do": "orders",
         "options": agent_options(container, image_environment)._asdict(),
         "marker": marker_facts(record.marker, record.birth),
-        "marker_file": f"{HOMES}/{OWN_FOLDER}/{MARKER_FILE}",
+        "marker_file": marker_file,
         "grace_s": grace_s,
     }
 

@@ -1,19 +1,25 @@
-"""Define the record of a home, and how it is written in labels.
+"""Define the record of a home, how it is written in labels or annotations, and what it means for an observation.
 
-The objects of an engine cannot be changed. So a record is an empty volume whose labels are the record. Its name ends with a
-number, and the highest number is the current record. To change a record, a caller creates the next number with a nonce, and
-has won if its number is then the highest and carries its nonce.
+Each runtime decides where a record is kept and how two writers are told apart. Docker: the labels of an empty volume, with a
+number and a nonce. Kubernetes: the annotations of the claim, with the claim's version.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from torpor.domain.records import Marker
-from torpor.runtimes.docker.object_names import BIRTH, EPOCH, NONCE
+from torpor.domain.records import Marker, ObservedVolume
+from torpor.ports import Home
+from torpor.runtimes.object_labels import BIRTH, EPOCH, NONCE
 
 STATE, ROOT, REVISION = "torpor.state", "torpor.root", "torpor.revision"
 MARKER_WORKSPACE, MARKER_GENERATION = "torpor.marker-workspace", "torpor.marker-generation"
+
+OWN_FOLDER = ".torpor"
+"""The folder of Torpor's own files in a home's volume. Processes of the workspace cannot change them."""
+MARKER_FILE, BIRTH_FILE = "marker.json", "birth"
+ABSENT = ""
+"""The birth of a home without a volume."""
 
 # The database stores these as 64-bit numbers.
 MOST = 1 << 62
@@ -113,3 +119,50 @@ def _epoch_or_zero(labels: Mapping[str, str]) -> int:
         return _number(labels, EPOCH)
     except ValueError:
         return 0
+
+
+def marker_facts(marker: Marker, birth: str) -> dict[str, object]:
+    """The content of the marker file in the volume."""
+    facts = {"workspace_id": marker.workspace_id, "generation": marker.generation, "manifest_root": marker.manifest_root}
+    return {**facts, "birth": birth}
+
+
+@dataclass(frozen=True, slots=True)
+class RecordWords:
+    """How a runtime names the parts of a home in messages."""
+
+    record: str
+    """Such as: the labels of the volume X"""
+    missing: str
+    """Such as: there is no volume X"""
+    volume: str
+    home_at: str
+
+
+def observed(home: Home, birth: str, current: AnyRecord | None, words: RecordWords) -> ObservedVolume | None:
+    """What an observation says about a home with a volume of this birth and this record; None: there is no volume."""
+    generation = home.generation
+    match owned(birth, current):
+        case HomeRecord(state=RecordState.HALF_MADE | RecordState.GOING):
+            return ObservedVolume(generation, None, fault="it was not filled completely", home_at=words.home_at)
+        case _ if birth == ABSENT:
+            return None
+        case HomeRecord(marker=marker) if marker is not None and marker.workspace_id != home.workspace_id:
+            fault = f"its marker names another workspace: {words.record}"
+            return ObservedVolume(generation, None, True, fault, words.home_at, has_home=False)
+        case HomeRecord(marker=marker) if marker is not None and marker.generation == generation:
+            return ObservedVolume(generation, marker)
+        case HomeRecord():
+            fault = f"its marker names another home: {words.record}"
+        case None if isinstance(current, UnreadableRecord):
+            fault = f"its marker cannot be read: {words.record} ({current.why})"
+        case None if current is not None:
+            fault = f"its marker, {words.record}, belongs to another volume than {words.volume}"
+        case None:
+            fault = f"its marker is missing: {words.missing}"
+    return ObservedVolume(generation, None, True, fault, words.home_at)
+
+
+def owned(birth: str, current: AnyRecord | None) -> HomeRecord | None:
+    """The record, if it can be read and belongs to the volume of this birth (or to none, if there is no volume)."""
+    return current if isinstance(current, HomeRecord) and birth in (ABSENT, current.birth) else None

@@ -4,14 +4,43 @@ Pure. Each function returns the record to write, or None if the current one alre
 """
 
 from dataclasses import replace
+from typing import Protocol
 
 from torpor.domain.errors import Code, Failed
-from torpor.domain.records import Marker
-from torpor.runtimes.docker.home_record import HomeRecord, RecordState
-from torpor.runtimes.docker.listing import ABSENT, ListedHome
+from torpor.domain.records import Marker, ObservedVolume
+from torpor.ports import Home
+from torpor.runtimes.home_record import ABSENT, AnyRecord, HomeRecord, RecordState
 
 
-def made(listed: ListedHome, epoch: int, nonce: str, birth: str) -> HomeRecord | None:
+class ListedRecord(Protocol):
+    """A home as a runtime has just listed it."""
+
+    @property
+    def home(self) -> Home: ...
+
+    @property
+    def birth(self) -> str:
+        """Of its volume; ABSENT if there is none."""
+        ...
+
+    @property
+    def current(self) -> AnyRecord | None: ...
+
+    @property
+    def record(self) -> HomeRecord | None:
+        """The current record, if it can be read and belongs to this volume."""
+        ...
+
+    @property
+    def next_number(self) -> int: ...
+
+    @property
+    def is_half_made(self) -> bool: ...
+
+    def seen(self) -> ObservedVolume | None: ...
+
+
+def made(listed: ListedRecord, epoch: int, nonce: str, birth: str) -> HomeRecord | None:
     """There is a volume. `birth` is for a new one. A home that is or was complete is left as it is."""
     generation, record = listed.home.generation, listed.record
     if record is not None and record.state is RecordState.GOING:
@@ -26,7 +55,7 @@ def made(listed: ListedHome, epoch: int, nonce: str, birth: str) -> HomeRecord |
     raise Failed(Code.VOLUME_CREATE_FAILED, f"{message}; its files are lost, so no empty volume replaces it")
 
 
-def marked(listed: ListedHome, marker: Marker, epoch: int, nonce: str) -> HomeRecord | None:
+def marked(listed: ListedRecord, marker: Marker, epoch: int, nonce: str) -> HomeRecord | None:
     """The home is complete. A record that is missing or cannot be read is replaced."""
     generation, record = listed.home.generation, listed.record
     if listed.birth == ABSENT or (record is not None and record.state is RecordState.GOING):
@@ -41,7 +70,7 @@ def marked(listed: ListedHome, marker: Marker, epoch: int, nonce: str) -> HomeRe
     return replace(_next(listed, record, epoch, nonce), state=RecordState.READY, marker=marker)
 
 
-def opened(listed: ListedHome, revision: int, epoch: int, nonce: str) -> HomeRecord | None:
+def opened(listed: ListedRecord, revision: int, epoch: int, nonce: str) -> HomeRecord | None:
     """A container is started with this revision, so an archive of an earlier one does not permit removal."""
     record = ready(listed)
     if record.revision is not None and revision <= record.revision and epoch <= record.epoch:
@@ -50,7 +79,7 @@ def opened(listed: ListedHome, revision: int, epoch: int, nonce: str) -> HomeRec
     return replace(_next(listed, record, epoch, nonce), revision=max(known, revision))
 
 
-def ready(listed: ListedHome) -> HomeRecord:
+def ready(listed: ListedRecord) -> HomeRecord:
     """The record of a complete home; VOLUME_NOT_READY for any other."""
     seen, record = listed.seen(), listed.record
     if seen is None or seen.marker is None or record is None:
@@ -59,7 +88,7 @@ def ready(listed: ListedHome) -> HomeRecord:
     return record
 
 
-def permit_job(listed: ListedHome, *, writes: bool) -> None:
+def permit_job(listed: ListedRecord, *, writes: bool) -> None:
     """A job that writes needs a half-made home, one that reads a complete home; otherwise VOLUME_NOT_READY."""
     seen = listed.seen()
     is_half_made = listed.record is not None and listed.record.state is RecordState.HALF_MADE and listed.birth != ABSENT
@@ -69,13 +98,15 @@ def permit_job(listed: ListedHome, *, writes: bool) -> None:
     raise Failed(Code.VOLUME_NOT_READY, f"no job runs at the volume of generation {listed.home.generation}: {why}")
 
 
-def admitted(listed: ListedHome, epoch: int, nonce: str) -> HomeRecord | None:
+def admitted(listed: ListedRecord, epoch: int, nonce: str) -> HomeRecord | None:
     """Callers with an older epoch are refused."""
     record = listed.record
     return _next(listed, record, epoch, nonce) if record is not None and record.epoch < epoch else None
 
 
-def going(listed: ListedHome, epoch: int, nonce: str, *, archived_revision: int | None, is_running: bool) -> HomeRecord | None:
+def going(
+    listed: ListedRecord, epoch: int, nonce: str, *, archived_revision: int | None, is_running: bool
+) -> HomeRecord | None:
     """The home is being removed. VOLUME_REOPENED if it may have changed since `archived_revision`."""
     record = listed.record
     if record is not None and record.state is RecordState.GOING:
@@ -95,7 +126,7 @@ def going(listed: ListedHome, epoch: int, nonce: str, *, archived_revision: int 
     return replace(_next(listed, record, epoch, nonce), state=RecordState.GOING)
 
 
-def discarded(listed: ListedHome, epoch: int, nonce: str) -> HomeRecord | None:
+def discarded(listed: ListedRecord, epoch: int, nonce: str) -> HomeRecord | None:
     """A half-made home is being removed. Another controller may have completed it meanwhile: then it stays."""
     record = listed.record
     if record is None or not listed.is_half_made:
@@ -105,5 +136,5 @@ def discarded(listed: ListedHome, epoch: int, nonce: str) -> HomeRecord | None:
     return replace(_next(listed, record, epoch, nonce), state=RecordState.GOING)
 
 
-def _next(listed: ListedHome, record: HomeRecord, epoch: int, nonce: str) -> HomeRecord:
+def _next(listed: ListedRecord, record: HomeRecord, epoch: int, nonce: str) -> HomeRecord:
     return replace(record, number=listed.next_number, epoch=max(epoch, record.epoch), nonce=nonce)

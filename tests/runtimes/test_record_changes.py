@@ -8,9 +8,9 @@ import pytest
 from tests.runtimes.docker.test_listing import FOREIGN, HOME, MARKER, OTHER, OWN, RECORDS
 from torpor.domain.errors import Code, Failed
 from torpor.domain.records import Marker
-from torpor.runtimes.docker import record_changes
-from torpor.runtimes.docker.home_record import HomeRecord, RecordState
-from torpor.runtimes.docker.listing import ABSENT, ListedHome
+from torpor.runtimes import record_changes
+from torpor.runtimes.docker.listing import ListedHome
+from torpor.runtimes.home_record import ABSENT, HomeRecord, RecordState
 
 Change = Callable[[ListedHome], HomeRecord | None]
 EPOCH, NONCE = 9, "new nonce"

@@ -1,0 +1,1 @@
+"""Run workspaces as pods of a Kubernetes cluster."""

@@ -1,0 +1,177 @@
+"""A cluster for all tests of this folder, a namespace with Torpor's role, and a runtime of a new installation for each test."""
+
+import io
+import json
+import os
+import secrets
+import tarfile
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.support import open_folder
+from tests.support.engine_image import image_archive
+from tests.support.image_files import image_file
+from tests.support.kept_logs import LogsInMemory
+from tests.support.kubernetes_cluster import IMAGE, KubernetesCluster, cluster
+from tests.support.waiting import wait_until
+from torpor.kit import layout
+from torpor.kit.kit_folder import ensure_kit
+from torpor.runtimes.kubernetes.options import KubernetesOptions
+from torpor.runtimes.kubernetes.runtime import KubernetesRuntime
+from torpor.runtimes.object_labels import INSTALLATION
+
+ROLE = Path(__file__).parents[3] / "deploy" / "kubernetes" / "role.yaml"
+KIT_IMAGE = "torpor-kit:1"
+NAMESPACE = "workspaces"
+ACCOUNT = "torpor-controller"
+INSTALLATION_KEY = b"key of the tests"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that need a cluster are in a target of their own (`make e2e-kubernetes`)."""
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent) and "installed" in getattr(item, "fixturenames", ()):
+            item.add_marker("kubernetes")
+
+
+def kit_image() -> bytes:
+    """The kit, and programs that jobs of the tests start."""
+    archive = io.BytesIO(image_archive())
+    with open_folder.open_folder() as data, tarfile.open(fileobj=archive, mode="a") as tar:
+        kit = ensure_kit(data, os.environ, lambda _done, _total: None)
+        tar.add(kit.path, str(layout.MOUNT).lstrip("/"), filter=_owned_by_root)
+    return image_file(KIT_IMAGE, archive.getvalue())
+
+
+def _owned_by_root(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+    entry.uid = entry.gid = 0
+    return entry
+
+
+@dataclass
+class InstalledCluster:
+    """A cluster with a namespace for workspaces, in which Torpor has its role and nothing else."""
+
+    cluster: KubernetesCluster
+    kubeconfig: Path
+
+    def kubectl(self, *words: str, **more: Any) -> str:
+        return self.cluster.control.kubectl("--namespace", NAMESPACE, *words, **more)
+
+    def get(self, *words: str) -> dict[str, Any]:
+        return self.cluster.control.get("--namespace", NAMESPACE, *words)
+
+    def exists(self, kind: str, name: str) -> bool:
+        return bool(self.kubectl("get", kind, name, "--ignore-not-found", "--output", "name").strip())
+
+    def remove_all(self, selector: str) -> None:
+        self.kubectl("delete", "pods,secrets,networkpolicies", "--selector", selector, "--wait", timeout_s=120)
+        for claim in self.get("pvc", "--selector", selector)["items"]:
+            self.remove_claim(claim["metadata"]["name"])
+
+    def remove_claim(self, name: str) -> None:
+        """By hand, also if Torpor wants to keep it."""
+        self.kubectl("delete", "pvc", name, "--wait=false")
+        finalizers = json.dumps({"metadata": {"finalizers": None}})
+        self.kubectl("patch", "pvc", name, "--type", "merge", "--patch", finalizers)
+        wait_until(lambda: not self.exists("pvc", name))
+
+    def bind_role(self) -> None:
+        self.kubectl("apply", "--filename", "-", stdin=ROLE.read_text())
+        for resource, verb in (("pods", "create"), ("secrets", "create"), ("persistentvolumeclaims", "patch")):
+            wait_until(partial(self._may, verb, resource))
+
+    def change_role(self, resource: str, *, without: str) -> None:
+        """Until `bind_role`, Torpor lacks this right."""
+        role = next(one for one in yaml.safe_load_all(ROLE.read_text()) if one["kind"] == "Role")
+        for rule in role["rules"]:
+            if resource in rule["resources"]:
+                rule["verbs"].remove(without)
+        self.kubectl("apply", "--filename", "-", stdin=json.dumps(role))
+        wait_until(lambda: not self._may(without, resource))
+
+    def with_token(self, token: str) -> Path:
+        """A kubeconfig with another token."""
+        return kubeconfig_with_token(self.cluster, token)
+
+    def revoke_role(self) -> None:
+        self.kubectl("delete", "rolebinding", ACCOUNT)
+        wait_until(lambda: not self._may("list"))
+
+    def _may(self, verb: str, resource: str = "pods") -> bool:
+        words = ("auth", "can-i", verb, resource, "--as", f"system:serviceaccount:{NAMESPACE}:{ACCOUNT}")
+        try:
+            return self.kubectl(*words).strip() == "yes"
+        except AssertionError:  # its exit code says no
+            return False
+
+
+def kubeconfig_with_token(made: KubernetesCluster, token: str) -> Path:
+    found = yaml.safe_load(made.kubeconfig.read_text())
+    found["users"] = [{"name": one["name"], "user": {"token": token}} for one in found["users"]]
+    path = made.control.folder / f"kubeconfig-{secrets.token_hex(4)}"
+    path.write_text(yaml.safe_dump(found))
+    return path
+
+
+@pytest.fixture(scope="session")
+def installed() -> Iterator[InstalledCluster]:
+    with cluster() as made:
+        for node in made.nodes:
+            node.import_image(kit_image())
+        labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+        made.control.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": labels}})
+        made.wait_for_service_account(NAMESPACE)
+        made.control.kubectl("--namespace", NAMESPACE, "apply", "--filename", "-", stdin=ROLE.read_text())
+        token = made.control.kubectl("--namespace", NAMESPACE, "create", "token", ACCOUNT, "--duration=24h").strip()
+        installed = InstalledCluster(made, kubeconfig_with_token(made, token))
+        installed.bind_role()
+        yield installed
+
+
+@pytest.fixture
+def installation() -> str:
+    return f"test-{secrets.token_hex(6)}"
+
+
+MakeRuntime = Callable[..., KubernetesRuntime]
+
+
+@pytest.fixture
+async def make_runtime(installed: InstalledCluster, installation: str) -> AsyncIterator[MakeRuntime]:
+    """Each call is another controller of the same installation, with these options. Call `start` on it."""
+    made: list[KubernetesRuntime] = []
+    logs = LogsInMemory()
+
+    def make(**changes: Any) -> KubernetesRuntime:
+        options = KubernetesOptions(
+            installation,
+            IMAGE,
+            KIT_IMAGE,
+            grace_s=2.0,
+            user=1000,
+            volume_size="64Mi",
+            kubeconfig=installed.kubeconfig,
+            namespace=NAMESPACE,
+        )
+        made.append(KubernetesRuntime(replace(options, **changes), installation_key=INSTALLATION_KEY, kept_logs=logs))
+        return made[-1]
+
+    with installed.cluster.network():
+        yield make
+        for runtime in made:
+            await runtime.close()
+    installed.remove_all(f"{INSTALLATION}={installation}")
+
+
+@pytest.fixture
+async def runtime(make_runtime: MakeRuntime) -> KubernetesRuntime:
+    runtime = make_runtime()
+    await runtime.start()
+    return runtime
