@@ -157,6 +157,7 @@ async def make_runtime(installed: InstalledCluster, installation: str) -> AsyncI
             grace_s=2.0,
             user=1000,
             volume_size="64Mi",
+            access_mode="ReadWriteOnce",
             kubeconfig=installed.kubeconfig,
             namespace=NAMESPACE,
         )

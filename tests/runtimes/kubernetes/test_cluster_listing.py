@@ -14,12 +14,12 @@ from torpor.ports import Fence, Home
 from torpor.runtimes import record_changes
 from torpor.runtimes.home_record import ABSENT, HomeRecord, RecordState, UnreadableRecord
 from torpor.runtimes.kubernetes import manifests
-from torpor.runtimes.kubernetes.listing import FINALIZER, MADE, ListedHome, listed_claim, listing
+from torpor.runtimes.kubernetes.listing import FINALIZER, MADE, ClaimedHome, listed_claim, listing
 from torpor.runtimes.kubernetes.options import KubernetesOptions
 from torpor.runtimes.kubernetes.pod_state import listed_pod
 from torpor.runtimes.object_labels import home_name
 
-OPTIONS = KubernetesOptions("test", "image:1", "kit:1", grace_s=2.0, user=1000, volume_size="1Gi")
+OPTIONS = KubernetesOptions("test", "image:1", "kit:1", grace_s=2.0, user=1000, volume_size="1Gi", access_mode="ReadWriteOnce")
 HALF_MADE = HomeRecord(1, RecordState.HALF_MADE, None, 0, 5, OWN, "nonce")
 
 
@@ -29,21 +29,21 @@ def claim_json(record: HomeRecord = HALF_MADE, home: Home = HOME, **metadata: An
     return {**made, "metadata": {**made["metadata"], "uid": "u", "resourceVersion": "8", **metadata}}
 
 
-def listed(record: HomeRecord = HALF_MADE, **metadata: Any) -> ListedHome:
+def listed(record: HomeRecord = HALF_MADE, **metadata: Any) -> ClaimedHome:
     found = listed_claim(claim_json(record, **metadata))
     assert found is not None
-    return ListedHome(HOME, found)
+    return ClaimedHome(HOME, found)
 
 
 @pytest.mark.parametrize(("said", "birth"), list(itertools.product(RECORDS, (ABSENT, OWN, FOREIGN))))
 def test_every_record_with_every_volume_means_the_same_as_on_docker(said: str, birth: str) -> None:
     expected = MEANS[said][(ABSENT, OWN, FOREIGN).index(birth)]
     if birth == ABSENT:
-        assert ListedHome(HOME).seen() is None, "without a claim there is no record"
+        assert ClaimedHome(HOME).seen() is None, "without a claim there is no record"
         return
     claim = listed().claim
     assert claim is not None
-    assert ListedHome(HOME, replace(claim, birth=birth, record=RECORDS[said])).seen() == expected
+    assert ClaimedHome(HOME, replace(claim, birth=birth, record=RECORDS[said])).seen() == expected
 
 
 @pytest.mark.parametrize("said", [name for name, record in RECORDS.items() if isinstance(record, HomeRecord)])
@@ -70,7 +70,7 @@ def test_a_claim_that_another_program_deleted_is_illegible_and_its_volume_is_nam
     ready = HomeRecord(2, RecordState.READY, MARKER, 2, 5, OWN, "nonce")
     made = claim_json(ready, deletionTimestamp="2026-01-01T00:00:00Z")
     claim = listed_claim({**made, "spec": {**made["spec"], "volumeName": "pvc-7"}})
-    found = ListedHome(HOME, claim)
+    found = ClaimedHome(HOME, claim)
     seen = found.seen()
     assert seen == ObservedVolume(3, None, is_illegible=True)
     assert seen is not None

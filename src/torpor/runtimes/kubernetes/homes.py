@@ -22,7 +22,7 @@ from torpor.runtimes.kubernetes.cluster_client import (
     ClusterRefusal,
     until_gone,
 )
-from torpor.runtimes.kubernetes.listing import FINALIZER, MADE, ClusterListing, ListedClaim, ListedHome, listed_claim, listing
+from torpor.runtimes.kubernetes.listing import FINALIZER, MADE, ClaimedHome, ClusterListing, ListedClaim, listed_claim, listing
 from torpor.runtimes.kubernetes.options import KubernetesOptions
 from torpor.runtimes.kubernetes.pod_state import ListedPod, listed_pod
 from torpor.runtimes.kubernetes.quantity import is_larger
@@ -40,7 +40,7 @@ END_S = 30.0
 CLAIM_S = 60.0
 PROTECTION = "kubernetes.io/pvc-protection"
 
-Decision = Callable[[ListedHome, ClusterListing], HomeRecord | None]
+Decision = Callable[[ClaimedHome, ClusterListing], HomeRecord | None]
 
 
 class ClusterHomes:
@@ -94,7 +94,7 @@ class ClusterHomes:
             await asyncio.sleep(PAUSE_S)
         raise Unavailable(f"the claim {home_name(home)} is changed by several controllers at once")
 
-    async def _write(self, listed: ListedHome, record: HomeRecord) -> ListedClaim | None:
+    async def _write(self, listed: ClaimedHome, record: HomeRecord) -> ListedClaim | None:
         """None if the claim was changed meanwhile."""
         if listed.claim is None:
             if record.state is not RecordState.HALF_MADE:

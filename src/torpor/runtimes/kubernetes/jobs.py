@@ -17,7 +17,7 @@ from torpor.runtimes.job_order import order_of
 from torpor.runtimes.kubernetes import manifests
 from torpor.runtimes.kubernetes.cluster_client import PODS, ClusterClient
 from torpor.runtimes.kubernetes.homes import ClusterHomes
-from torpor.runtimes.kubernetes.listing import ListedHome
+from torpor.runtimes.kubernetes.listing import ClaimedHome
 from torpor.runtimes.kubernetes.options import KubernetesOptions
 from torpor.runtimes.kubernetes.pod_state import ListedPod, listed_pod
 from torpor.runtimes.kubernetes.pods import ClusterPods, new_nonce
@@ -51,7 +51,7 @@ class ClusterJobs:
 
     # ── start ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def begin(self, listed: ListedHome, job: HomeJob, fence: Fence, check: Check, progress: Progress) -> ListedPod:
+    async def begin(self, listed: ClaimedHome, job: HomeJob, fence: Fence, check: Check, progress: Progress) -> ListedPod:
         """The pod of this job: a new one, or that of an earlier controller. All other jobs of the home are ended."""
         order = order_of(job, self._installation_key)
         argv = (*job.argv, manifests.JOB_HOME)
@@ -79,7 +79,7 @@ class ClusterJobs:
         found = await self._client.get(PODS, pod.name)
         return found is not None and listed_pod(found).end is not None
 
-    async def begin_measuring(self, listed: ListedHome, progress: Progress) -> ListedPod:
+    async def begin_measuring(self, listed: ClaimedHome, progress: Progress) -> ListedPod:
         async def nothing(_pod: ListedPod) -> None:
             """It only reads, beside any other."""
 
@@ -89,7 +89,7 @@ class ClusterJobs:
     async def _start(
         self,
         name: str,
-        listed: ListedHome,
+        listed: ClaimedHome,
         argv: Sequence[str],
         stdin: bytes,
         check: Check,
@@ -112,7 +112,7 @@ class ClusterJobs:
         return pod
 
     async def _order(
-        self, listed: ListedHome, pod: ListedPod, argv: Sequence[str], stdin: bytes, check: Check, progress: Progress
+        self, listed: ClaimedHome, pod: ListedPod, argv: Sequence[str], stdin: bytes, check: Check, progress: Progress
     ) -> None:
         try:
             running, pod = await self._pods.until_agent(pod, progress)

@@ -49,7 +49,7 @@ class ListedClaim:
 
 
 @dataclass(frozen=True, slots=True)
-class ListedHome:
+class ClaimedHome:
     """All objects of one home."""
 
     home: Home
@@ -105,14 +105,14 @@ class ListedHome:
 class ClusterListing:
     """All objects of an installation, or of some of its workspaces."""
 
-    homes: Mapping[Home, ListedHome] = field(default_factory=dict)
+    homes: Mapping[Home, ClaimedHome] = field(default_factory=dict)
     pods: Mapping[str, ListedPod] = field(default_factory=dict)
     """By workspace."""
 
-    def of(self, home: Home) -> ListedHome:
-        return self.homes.get(home, ListedHome(home))
+    def of(self, home: Home) -> ClaimedHome:
+        return self.homes.get(home, ClaimedHome(home))
 
-    def homes_of(self, workspace_id: str) -> list[ListedHome]:
+    def homes_of(self, workspace_id: str) -> list[ClaimedHome]:
         return [listed for home, listed in self.homes.items() if home.workspace_id == workspace_id]
 
     def runs_on(self, home: Home) -> bool:
@@ -175,7 +175,7 @@ def listing(pods: Iterable[ListedPod], claims: Iterable[ListedClaim]) -> Cluster
             case _:
                 pass
     homes = {
-        home: ListedHome(
+        home: ClaimedHome(
             home,
             found.get(home),
             tuple(jobs.get(home, ())),

@@ -36,7 +36,9 @@ class KubernetesOptions:
     user: int
     """The user and group of homes, and of all processes of workspaces and jobs."""
     volume_size: str
-    """Of a new home's volume, as Kubernetes writes it: 10Gi"""
+    """Of a home's volume, as Kubernetes writes it: 10Gi"""
+    access_mode: str
+    """Of a home's volume: ReadWriteOnce"""
     kubeconfig: Path | None = None
     """None: that of the pod that Torpor runs in, or of the user."""
     context: str | None = None
@@ -44,7 +46,6 @@ class KubernetesOptions:
     """None: the namespace of the pod that Torpor runs in, or of the context."""
     storage_class: str | None = None
     """None: the default of the cluster."""
-    access_mode: str = "ReadWriteOnce"
     pods: PodOptions = field(default_factory=PodOptions)
     """Of workspaces."""
     templates: Mapping[str, PodOptions] = field(default_factory=dict)

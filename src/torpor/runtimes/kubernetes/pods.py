@@ -18,7 +18,7 @@ from torpor.runtimes import agent_client
 from torpor.runtimes.kubernetes import manifests
 from torpor.runtimes.kubernetes.cluster_client import CONFLICT, NOT_FOUND, PODS, SECRETS, ClusterClient, ClusterRefusal
 from torpor.runtimes.kubernetes.homes import ClusterHomes
-from torpor.runtimes.kubernetes.listing import ListedClaim, ListedHome
+from torpor.runtimes.kubernetes.listing import ClaimedHome, ListedClaim
 from torpor.runtimes.kubernetes.options import KubernetesOptions
 from torpor.runtimes.kubernetes.pod_state import ListedPod, TroubleKind, event_words, listed_pod
 from torpor.runtimes.object_labels import EPOCH, KEY, NONCE, TEMPLATE
@@ -59,7 +59,7 @@ class ClusterPods:
 
     # ── start ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def wanted(self, container: Container, opened: ListedHome, epoch: int, nonce: str) -> dict[str, Any]:
+    def wanted(self, container: Container, opened: ClaimedHome, epoch: int, nonce: str) -> dict[str, Any]:
         """The pod of a workspace."""
         assert opened.claim is not None
         assert opened.record is not None

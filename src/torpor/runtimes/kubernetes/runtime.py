@@ -34,7 +34,7 @@ from torpor.runtimes.kubernetes import manifests
 from torpor.runtimes.kubernetes.cluster_client import CONFLICT, NETWORK_POLICIES, ClusterClient, ClusterRefusal
 from torpor.runtimes.kubernetes.homes import ClusterHomes
 from torpor.runtimes.kubernetes.jobs import ClusterJobs
-from torpor.runtimes.kubernetes.listing import ClusterListing, ListedHome
+from torpor.runtimes.kubernetes.listing import ClaimedHome, ClusterListing
 from torpor.runtimes.kubernetes.network_policies import network_policies
 from torpor.runtimes.kubernetes.options import KubernetesOptions
 from torpor.runtimes.kubernetes.pod_state import ListedPod
@@ -150,7 +150,7 @@ class KubernetesRuntime:
     async def ensure_volume(self, home: Home, fence: Fence) -> None:
         nonce, birth = new_nonce(), new_nonce()
 
-        def decide(listed: ListedHome, found: ClusterListing) -> HomeRecord | None:
+        def decide(listed: ClaimedHome, found: ClusterListing) -> HomeRecord | None:
             self._admit(found, home.workspace_id, fence)
             return record_changes.made(listed, fence.epoch, nonce, birth)
 
@@ -165,7 +165,7 @@ class KubernetesRuntime:
         """The next pod writes the marker into the volume: it cannot be mounted anywhere else."""
         nonce = new_nonce()
 
-        def decide(listed: ListedHome, found: ClusterListing) -> HomeRecord | None:
+        def decide(listed: ClaimedHome, found: ClusterListing) -> HomeRecord | None:
             self._admit(found, home.workspace_id, fence)
             return record_changes.marked(listed, marker, fence.epoch, nonce)
 
@@ -175,7 +175,7 @@ class KubernetesRuntime:
     async def ensure_no_volume(self, home: Home, fence: Fence, *, archived_revision: int | None) -> None:
         nonce = new_nonce()
 
-        def decide(listed: ListedHome, found: ClusterListing) -> HomeRecord | None:
+        def decide(listed: ClaimedHome, found: ClusterListing) -> HomeRecord | None:
             self._admit(found, home.workspace_id, fence)
             return record_changes.going(
                 listed, fence.epoch, nonce, archived_revision=archived_revision, is_running=found.runs_on(home)
@@ -187,7 +187,7 @@ class KubernetesRuntime:
     async def ensure_no_half_made(self, home: Home, fence: Fence) -> None:
         nonce = new_nonce()
 
-        def decide(listed: ListedHome, found: ClusterListing) -> HomeRecord | None:
+        def decide(listed: ClaimedHome, found: ClusterListing) -> HomeRecord | None:
             self._admit(found, home.workspace_id, fence)
             return record_changes.discarded(listed, fence.epoch, nonce)
 
@@ -241,7 +241,7 @@ class KubernetesRuntime:
             message = f"the template {container.program.template!r} installs packages, which the Kubernetes runtime cannot do"
             raise Failed(Code.PROGRAM_INSTALL_FAILED, f"{message}; use a template with an image that contains them")
 
-        def decide(listed: ListedHome, found: ClusterListing) -> HomeRecord | None:
+        def decide(listed: ClaimedHome, found: ClusterListing) -> HomeRecord | None:
             self._admit(found, home.workspace_id, fence)
             return record_changes.opened(listed, container.revision, fence.epoch, nonce)
 
@@ -270,7 +270,7 @@ class KubernetesRuntime:
             await self._give_orders(pod, container, opened, fence, progress)
 
     async def _give_orders(
-        self, pod: ListedPod, container: Container, opened: ListedHome, fence: Fence, progress: Progress
+        self, pod: ListedPod, container: Container, opened: ClaimedHome, fence: Fence, progress: Progress
     ) -> None:
         try:
             running, now = await self._pods.until_agent(pod, progress)
@@ -292,7 +292,7 @@ class KubernetesRuntime:
             raise
         self._running.add(running)
 
-    async def _check(self, opened: ListedHome, fence: Fence, own: ListedPod) -> None:
+    async def _check(self, opened: ClaimedHome, fence: Fence, own: ListedPod) -> None:
         """Before the orders: this pod and this record are still the current ones, and no other pod uses the home."""
         workspace_id = opened.home.workspace_id
         found = await self._homes.list(frozenset({workspace_id}))
@@ -378,7 +378,7 @@ class KubernetesRuntime:
     async def _note_epoch(self, home: Home, fence: Fence) -> ClusterListing:
         nonce = new_nonce()
 
-        def decide(listed: ListedHome, found: ClusterListing) -> HomeRecord | None:
+        def decide(listed: ClaimedHome, found: ClusterListing) -> HomeRecord | None:
             self._admit(found, home.workspace_id, fence)
             return record_changes.admitted(listed, fence.epoch, nonce)
 
