@@ -101,4 +101,4 @@ def test_a_move_can_be_cancelled_at_both_ends(product: Product) -> None:
     for name in ("one", "lab"):
         product.until(name, lambda shown: bool(shown["phase"] == "RUNNING"), within_s=120)
     assert product.run("switch-runtime", "--cancel").returncode == 1
-    assert b"choose one of process, docker, podman" in product.run("switch-runtime", "nowhere", "--yes").stderr
+    assert b"choose one of process, docker, podman, kubernetes" in product.run("switch-runtime", "nowhere", "--yes").stderr
