@@ -9,7 +9,7 @@ from torpor.service.runtime_switch import SwitchPreview, SwitchStatus
 
 
 class NewSwitch(Wire):
-    target: Text = Field(max_length=32, description="The runtime to move to: process, docker or podman.")
+    target: Text = Field(max_length=32, description="The runtime to move to: process, docker, podman or kubernetes.")
 
 
 class StuckOut(Wire):

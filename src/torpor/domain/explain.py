@@ -10,6 +10,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from torpor.domain.errors import ASKS_HOW_TO_GO_ON, Reason
+from torpor.domain.home_size import size_excess
 from torpor.domain.idle import STEP_DOWN, WHY_DOWN, StayAwake
 from torpor.domain.records import PAUSED, STOPPED_OUTSIDE, WAITING, Workspace, WorkspaceError
 from torpor.domain.states import Operation, Phase, Stage, Wish, WishOrigin
@@ -154,6 +155,8 @@ def explain(
     if workspace.sleeps_at is not None:
         at = _instant(workspace.sleeps_at)
         lines.append(f"Stops soon: at {at}, because it is not in use. To prevent that, use it or keep it awake.")
+    if excess := size_excess(workspace):
+        lines.append(f"Disk: {excess}.")
     if awake:
         lines.append(f"{STAYS[workspace.phase]}: {'; '.join(_stay_words(stay) for stay in awake)}.")
     waiting = _waiting(workspace)

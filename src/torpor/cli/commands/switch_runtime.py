@@ -20,7 +20,8 @@ POLL_S = 0.5
 
 def switch_runtime(
     target: Annotated[
-        str | None, typer.Argument(help="process, docker or podman; without it, show the runtime.", show_default=False)
+        str | None,
+        typer.Argument(help="process, docker, podman or kubernetes; without it, show the runtime.", show_default=False),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would happen.")] = False,
     cancel: Annotated[

@@ -283,7 +283,7 @@ CPU_IS_A_WEIGHT = (
     "The number of cores is stored and not enforced: this machine has no cgroup with the cpu controller, so workspaces share "
     "the CPU by weight only."
 )
-DISK_IS_NOT_ENFORCED = "The disk size is stored and shown. The runtime `process` does not enforce it."
+DISK_IS_NOT_ENFORCED = "The disk size is not enforced; `torpor explain` says when a home is larger."
 
 
 def cores_are_enforced(abilities: Iterable[Ability]) -> bool:
