@@ -124,5 +124,7 @@ export const AUDIT_LABEL: Record<string, string> = {
   "workspace.shell": "opened a shell in",
   "workspace.wake": "woke",
   "latch.release": "released a latch",
+  "runtime.switch": "began a move to another runtime",
+  "runtime.switch.cancel": "canceled a move to another runtime",
   "gc.request": "requested a garbage collection",
 };
