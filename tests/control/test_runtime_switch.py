@@ -112,7 +112,7 @@ async def test_a_home_that_cannot_be_archived_keeps_the_other_runtime_out(databa
         await here.wishes.switch.begin(here.user, "docker")
         await here.until_phase("runs", Phase.ARCHIVED)
         status = await here.wishes.switch.status()
-        assert (status.homes_left, [one.name for one in status.stuck]) == (1, ["stands"])
+        assert (status.homes_left, status.stuck_count, [one.name for one in status.stuck]) == (1, 1, ["stands"])
         await here.controller_store.leave(here.life.life)
         with pytest.raises(Refused) as refused:
             await join(here, DOCKER)
@@ -188,3 +188,17 @@ async def test_a_controller_of_another_runtime_is_refused_while_there_are_homes(
         assert refused.value.code == "another_runtime"
         await here.controller_store.join("other", DOCKER, expiry_s=LIFE_S, accepted=DOCKER)
         assert (await here.wishes.switch.status()).runtime.world == DOCKER
+
+
+async def test_a_move_that_was_cancelled_while_the_other_runtime_starts_is_not_completed(database_url: str) -> None:
+    async with control_plane(database_url) as here:
+        await populated(here)
+        await here.wishes.switch.begin(here.user, "docker")
+        await until_archived(here)
+        await here.controller_store.leave(here.life.life)
+        await join(here, DOCKER)
+        await here.wishes.switch.cancel(here.user)
+        with pytest.raises(Refused) as refused:
+            await here.wishes.switch.complete(DOCKER, FakeArchives(here.world))
+        assert refused.value.code == "another_runtime"
+        assert (await here.wishes.switch.status()).runtime.world == WORLD

@@ -29,9 +29,9 @@ def installation_routes(wishes: Wishes) -> APIRouter:
         return Response(status_code=204)
 
     @router.get("/runtime")
-    async def runtime() -> wire_runtime.RuntimeOut:
+    async def runtime(caller: Asking) -> wire_runtime.RuntimeOut:
         """The runtime that has the homes, and the move to another one that is in progress."""
-        return wire_runtime.runtime_out(await wishes.switch.status())
+        return wire_runtime.runtime_out(await wishes.switch.status(), is_admin=caller.is_admin)
 
     @router.get("/runtime/switch")
     async def preview(target: Annotated[wire.Text, Query(max_length=32)]) -> wire_runtime.SwitchPreviewOut:
@@ -41,11 +41,11 @@ def installation_routes(wishes: Wishes) -> APIRouter:
     @router.post("/runtime/switch", status_code=202)
     async def switch(wanted: wire_runtime.NewSwitch, caller: Asking) -> wire_runtime.RuntimeOut:
         """Archive all workspaces, to move them to another runtime. No workspace can start until that is done or canceled."""
-        return wire_runtime.runtime_out(await wishes.switch.begin(caller, wanted.target))
+        return wire_runtime.runtime_out(await wishes.switch.begin(caller, wanted.target), is_admin=True)
 
     @router.delete("/runtime/switch")
     async def cancel(caller: Asking) -> wire_runtime.RuntimeOut:
         """Stay at this runtime, and request again what was requested before."""
-        return wire_runtime.runtime_out(await wishes.switch.cancel(caller))
+        return wire_runtime.runtime_out(await wishes.switch.cancel(caller), is_admin=True)
 
     return router

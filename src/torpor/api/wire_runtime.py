@@ -22,7 +22,8 @@ class SwitchOut(Wire):
     target: str = Field(description="The runtime to move to.")
     began_at: datetime = Field(description="When the move began.")
     homes_left: int = Field(description="How many workspaces are not archived yet.")
-    stuck: list[StuckOut] = Field(description="Some of them: those that have an error that asks for a user.")
+    stuck_count: int = Field(description="How many of them have an error that asks for a user.")
+    stuck: list[StuckOut] = Field(description="Some of those, for administrators.")
 
 
 class RuntimeOut(Wire):
@@ -45,15 +46,21 @@ class SwitchPreviewOut(Wire):
     cannot_run: list[CannotRunOut] = Field(description="Those that the other runtime cannot run.")
 
 
-def runtime_out(status: SwitchStatus) -> RuntimeOut:
+def runtime_out(status: SwitchStatus, *, is_admin: bool) -> RuntimeOut:
     switch = status.runtime.switch
     if switch is None:
         return RuntimeOut(world=status.runtime.world, switch=None)
     stuck = [
         StuckOut(workspace=one.name, owner=one.owner, message=one.error.message if one.error is not None else "")
-        for one in status.stuck
+        for one in (status.stuck if is_admin else ())
     ]
-    told = SwitchOut(target=switch.target, began_at=switch.began_at, homes_left=status.homes_left, stuck=stuck)
+    told = SwitchOut(
+        target=switch.target,
+        began_at=switch.began_at,
+        homes_left=status.homes_left,
+        stuck_count=status.stuck_count,
+        stuck=stuck,
+    )
     return RuntimeOut(world=status.runtime.world, switch=told)
 
 

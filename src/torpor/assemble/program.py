@@ -197,6 +197,7 @@ async def _controller(
     coordinator = await controller_wiring.coordinator(
         settings, url, controlled, runtime, archives, wishes.using, around, confinement, catalogue
     )
+    stack.push_async_callback(coordinator.leave)  # if the start fails after this
     await coordinator.join(within_s=PREDECESSOR_S)
     await controller_wiring.require_our_store(archives, controlled, settings)
     # After joining, so that another controller of the same world that is still alive is not disturbed.

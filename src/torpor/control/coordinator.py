@@ -101,6 +101,12 @@ class Coordinator:
         self._joined = self._new_membership()
         await self._joined.join(within_s=within_s)
 
+    async def leave(self) -> None:
+        """End a membership that `run` has not taken over."""
+        joined, self._joined = self._joined, None
+        if joined is not None:
+            await joined.leave()
+
     async def run(self) -> None:
         """Run one membership after the other until canceled."""
         await Loop("coordinator", self._live_once, interval_s=BETWEEN_LIVES_S).run()

@@ -63,13 +63,7 @@ def admit_runtime(known: HomeRuntime, world: str, *, homes_left: int, accepted: 
     if known.world is None or is_free or accepted == world:
         return JoinPermit.FIRST
     if known.switch is None or known.switch.target != runtime_name(world):
-        raise Refused(
-            "another_runtime",
-            f"the homes of this database are at the runtime {known.world}, and this controller uses {world}. Set "
-            "TORPOR_RUNTIME (and TORPOR_ENGINE_URL or TORPOR_DATA) as before; or start it as before and move the homes with "
-            f"`torpor switch-runtime {runtime_name(world)}`. If the homes that are not archived are lost for good, start once "
-            f"with TORPOR_ACCEPT_RUNTIME={world}",
-        )
+        raise another_runtime(known, world)
     if homes_left:
         raise Refused(
             "homes_not_moved",
@@ -78,6 +72,16 @@ def admit_runtime(known: HomeRuntime, world: str, *, homes_left: int, accepted: 
             "`torpor switch-runtime --cancel` ends the move",
         )
     return JoinPermit.SUCCESSOR
+
+
+def another_runtime(known: HomeRuntime, world: str) -> Refused:
+    return Refused(
+        "another_runtime",
+        f"the homes of this database are at the runtime {known.world}, and this controller uses {world}. Set "
+        "TORPOR_RUNTIME (and TORPOR_ENGINE_URL or TORPOR_DATA) as before; or start it as before and move the homes with "
+        f"`torpor switch-runtime {runtime_name(world)}`. If the homes that are not archived are lost for good, start once "
+        f"with TORPOR_ACCEPT_RUNTIME={world}",
+    )
 
 
 def refuse_while_switching(switch: RuntimeSwitch | None, wish: Wish) -> None:
@@ -95,6 +99,8 @@ def check_target(target: str, known: HomeRuntime) -> None:
     """Refused if a move to this runtime cannot begin. A move to the same runtime is one to another engine."""
     if target not in TARGETS:
         raise Refused("bad_runtime", f"there is no runtime {target!r}; choose one of {', '.join(TARGETS)}", allowed=TARGETS)
+    if known.world is None:
+        raise Refused("bad_runtime", f"no controller has started yet, so there is nothing to move; set TORPOR_RUNTIME={target}")
     if known.switch is not None and known.switch.target != target:
         raise Refused(
             "switching_runtime",

@@ -11,7 +11,7 @@ from torpor.accounts import Caller
 from torpor.domain.audit import AuditAction
 from torpor.domain.errors import Failed, Refused
 from torpor.domain.records import Workspace
-from torpor.domain.runtime_switch import HomeRuntime, JoinPermit, admit_runtime, check_target
+from torpor.domain.runtime_switch import HomeRuntime, admit_runtime, another_runtime, check_target
 from torpor.domain.states import Wish
 from torpor.ports import Archives
 from torpor.store.home_runtime import SwitchStore
@@ -44,8 +44,10 @@ class SwitchStatus:
     runtime: HomeRuntime
     homes_left: int
     """The workspaces that are not archived or deleted."""
+    stuck_count: int
+    """How many of these have an error that asks for a user."""
     stuck: Sequence[Workspace]
-    """Some of these, which have an error that asks for a user."""
+    """Some of those."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,8 @@ class SwitchService:
         self._hint = hint
 
     async def status(self) -> SwitchStatus:
-        return SwitchStatus(await self._store.read(), await self._store.homes_left(), await self._store.stuck(limit=MOST_STUCK))
+        stuck_count, stuck = await self._store.stuck(limit=MOST_STUCK)
+        return SwitchStatus(await self._store.read(), await self._store.homes_left(), stuck_count, stuck)
 
     async def preview(self, target: str) -> SwitchPreview:
         check_target(target, await self._store.read())
@@ -100,18 +103,21 @@ class SwitchService:
         return await self.status()
 
     async def complete(self, world: str, archives: Archives) -> SwitchResult | None:
-        """The homes are at this runtime from now on, which has just started. None if no move to it is in progress."""
-        known = await self._store.read()
-        if known.switch is None or known.world == world:
+        """The homes are at this runtime from now on, which has just started. None if they were before.
+
+        Refused if the move was canceled since the controller joined: the homes are, and are restored, elsewhere.
+        """
+        if (await self._store.read()).world == world:
             return None
         await self._check_archives(archives)
         cannot_run = {one.id: why for one, why in await self._refused_by(self._catalogue)}
         async with self._store.changing() as changing:
             known = await changing.read()
-            if known.switch is None or known.world == world:  # another controller has completed it
+            if known.world == world:  # another controller has completed it
                 return None
-            permit = admit_runtime(known, world, homes_left=await changing.homes_left(), accepted=None)
-            assert permit is JoinPermit.SUCCESSOR
+            if known.switch is None:
+                raise another_runtime(known, world)
+            admit_runtime(known, world, homes_left=await changing.homes_left(), accepted=None)
             await changing.require_only(world)
             await changing.record(world)
             states = await changing.end(cannot_run=cannot_run)
@@ -140,7 +146,7 @@ class SwitchService:
                 "archives_missing",
                 f"the move is not completed, because {len(faults)} of {len(wanted)} archives cannot be used here: "
                 f"{'; '.join(faults[:MOST_STUCK])}. Nothing was changed. Repair the archive store; or start Torpor with the "
-                "former runtime and run `torpor switch-runtime --cancel`",
+                "former runtime, and delete these workspaces or run `torpor switch-runtime --cancel` there",
             )
 
     async def _refused_by(self, catalogue: Catalogue) -> Sequence[tuple[Workspace, CannotRun]]:

@@ -56,9 +56,10 @@ class SwitchStore:
     async def counts(self) -> WorkspaceCounts:
         return WorkspaceCounts(**await self._database.fetchrow(HOME_RUNTIME["count_workspaces"]))
 
-    async def stuck(self, *, limit: int) -> Sequence[Workspace]:
-        """Workspaces that are not archived because of an error that asks for a user."""
-        return [to_workspace(row) for row in await self._database.fetch(HOME_RUNTIME["stuck_homes"], limit)]
+    async def stuck(self, *, limit: int) -> tuple[int, Sequence[Workspace]]:
+        """How many workspaces are not archived because of an error that asks for a user, and the first of them."""
+        rows = await self._database.fetch(HOME_RUNTIME["stuck_homes"], limit)
+        return (rows[0]["total"] if rows else 0), [to_workspace(row) for row in rows]
 
     async def all_workspaces(self) -> AsyncIterator[Workspace]:
         """Without deleted ones."""

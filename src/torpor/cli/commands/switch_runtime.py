@@ -80,15 +80,14 @@ def wait_until_archived(
         if switch["homes_left"] != last:
             last = switch["homes_left"]
             tell(f"{last} {'workspace is' if last == 1 else 'workspaces are'} not archived yet")
-        stuck = switch["stuck"]
-        if stuck and len(stuck) == switch["homes_left"]:
+        if switch["stuck_count"] == last:
             raise CommandError(
                 ExitCode.ENDED_IN_ERROR,
-                f"{len(stuck)} {'workspace' if len(stuck) == 1 else 'workspaces'} cannot be archived",
+                f"{last} {'workspace' if last == 1 else 'workspaces'} cannot be archived",
                 code="homes_not_moved",
                 advice="`torpor explain NAME` shows what to do; recover or delete them and repeat the command, or stay here "
                 "with `torpor switch-runtime --cancel`",
-                more=[f"{one['workspace']} ({one['owner']}): {one['message']}" for one in stuck],
+                more=[f"{one['workspace']} ({one['owner']}): {one['message']}" for one in switch["stuck"]],
             )
         if clock() >= deadline:
             raise CommandError(

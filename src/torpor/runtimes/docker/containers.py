@@ -230,8 +230,13 @@ class EngineContainers:
     async def after_end(self, listed: ListedContainer, running: RunningContainer) -> ListedContainer:
         """The container again, if it was ready and its agent has just ended: the engine notices the end a moment later."""
         for _ in range(END_LOOKS if listed.id in self._were_ready else 0):
-            with contextlib.suppress(OSError):
+            try:
                 await running.has_orders(self._options.probe_s)
+            except TimeoutError:  # it hangs, and has not ended
+                return listed
+            except OSError:
+                pass
+            else:
                 return listed
             state = ((await self._client.inspect_container(listed.id) or {}).get("State") or {}).get("Status", listed.state)
             if state != listed.state:

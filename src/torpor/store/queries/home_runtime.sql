@@ -49,8 +49,8 @@ SELECT count(*) AS workspaces, count(*) FILTER (WHERE container_present) AS runn
 FROM workspaces WHERE phase <> 'DELETED';
 
 -- name: stuck_homes
--- Those of them that do not continue without a user, the oldest first.
-SELECT workspaces.*, users.username AS owner
+-- Those of them that do not continue without a user, the oldest first, each with the number of all.
+SELECT workspaces.*, users.username AS owner, count(*) OVER () AS total
 FROM workspaces JOIN users ON users.id = workspaces.owner_id
 WHERE (error_info ->> 'is_terminal')::boolean AND phase NOT IN ('ARCHIVED', 'DELETED')
 ORDER BY workspaces.created_at, workspaces.id

@@ -225,6 +225,7 @@ export interface RuntimeState {
     target: string;
     began_at: string;
     homes_left: number;
+    stuck_count: number;
     stuck: { workspace: string; owner: string; message: string }[];
   } | null;
 }
