@@ -89,10 +89,11 @@ def test_another_data_root_of_the_engine_is_an_outage_and_nothing_is_created_the
         here.ok("stop", "stopped", "--wait")
 
         own_engine.restart("other")
+        here.ok("start", "stopped")
+        wait_until(lambda: "another data directory" in here.ok("explain", "stopped"))
         waiting = here.run("start", "stopped", "--wait", "--timeout", "5")
         assert waiting.returncode == STILL_WAITING
         assert b"another data directory" in waiting.stderr
-        wait_until(lambda: "another data directory" in here.ok("explain", "stopped"))
         for name in before:
             error = here.show(name)["error"]  # of an attempt to start the workspace that the engine's end stopped
             assert error is None or (error["reason"], error["is_terminal"]) == ("Unreachable", False)

@@ -5,7 +5,6 @@ import json
 import pytest
 
 from tests.support.container_engine import ContainerEngine
-from tests.support.docker_engine import DockerEngine
 from tests.support.product import Product
 from tests.support.waiting import wait_until
 
@@ -58,9 +57,8 @@ def test_a_request_wakes_it(product: Product) -> None:
 @pytest.mark.both_engines
 def test_an_image_with_a_size_a_variable_and_a_secret(product: Product, engine: ContainerEngine, image: str) -> None:
     """The engine enforces the size. The secret is in the environment of programs, and nowhere else on the engine."""
-    name = image if isinstance(engine, DockerEngine) else f"localhost/{image}"
     size = ("--cpu", "0.5", "--memory", "300M")
-    product.ok("create", "one", "--image", name, *size, "--env", "COLOUR=blue", "--wait", "--", PYTHON, "-c", LISTEN)
+    product.ok("create", "one", "--image", image, *size, "--env", "COLOUR=blue", "--wait", "--", PYTHON, "-c", LISTEN)
     done = product.run("secrets", "set", "one", "TOKEN", stdin=SECRET.encode())
     assert done.returncode == 0, done.stderr
     product.ok("stop", "one", "--wait")
