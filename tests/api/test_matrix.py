@@ -78,6 +78,7 @@ BODIES: Mapping[CallPath, Any] = {
     ("POST", f"{ONE}/leases"): {"reason": "a build", "seconds": 60},
     ("PUT", f"{ONE}/shares/{{username}}"): {"role": "manage"},
     ("PUT", f"{ONE}/secrets/{{name}}"): {"value": "a secret"},
+    ("POST", f"{V1}/runtime/switch"): {"target": "docker"},
 }
 # Allowed calls that fail here for another reason: no workspace is running, lost, deleted or latched.
 OTHERWISE: Mapping[CallPath, int] = {
@@ -86,6 +87,10 @@ OTHERWISE: Mapping[CallPath, int] = {
     ("DELETE", f"{V1}/sessions/{{session}}"): 404,
     ("DELETE", f"{V1}/tokens/{{token}}"): 404,
     ("POST", f"{V1}/latches/{{provider}}/release"): 404,
+    # No target is given, no controller has started, and no move is in progress.
+    ("GET", f"{V1}/runtime/switch"): 422,
+    ("POST", f"{V1}/runtime/switch"): 422,
+    ("DELETE", f"{V1}/runtime/switch"): 409,
     ("POST", f"{ONE}/undelete"): 409,
     ("POST", f"{ONE}/recover"): 409,
     ("POST", f"{ONE}/exec"): 409,

@@ -152,9 +152,7 @@ async def test_what_the_other_runtime_cannot_run_stays_archived(database_url: st
         await until_archived(here)
         await here.controller_store.leave(here.life.life)
         await join(here, DOCKER)
-        at_docker = SwitchService(
-            here.service.switches(), here.wishes.catalogue.at_runtime("docker"), hint=here.controller.hint
-        )
+        at_docker = SwitchService(here.service, here.wishes.catalogue.at_runtime("docker"), hint=here.controller.hint)
         result = await at_docker.complete(DOCKER, FakeArchives(here.world))
         assert result is not None
         assert (result.resumed, [one.workspace for one in result.cannot_run]) == (1, ["lab"])

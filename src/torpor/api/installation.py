@@ -34,7 +34,9 @@ def installation_routes(wishes: Wishes) -> APIRouter:
         return wire_runtime.runtime_out(await wishes.switch.status(), is_admin=caller.is_admin)
 
     @router.get("/runtime/switch")
-    async def preview(target: Annotated[wire.Text, Query(max_length=32)]) -> wire_runtime.SwitchPreviewOut:
+    async def preview(
+        target: Annotated[wire.Text, Query(max_length=32, description="The runtime to move to.")],
+    ) -> wire_runtime.SwitchPreviewOut:
         """What a move to this runtime would do. No data is changed."""
         return wire_runtime.preview_out(await wishes.switch.preview(target))
 

@@ -15,6 +15,7 @@ from torpor.domain.runtime_switch import HomeRuntime, admit_runtime, another_run
 from torpor.domain.states import Wish
 from torpor.ports import Archives
 from torpor.store.home_runtime import SwitchStore
+from torpor.store.service_store import ServiceStore
 from torpor.templates.catalogue import Catalogue
 
 MOST_STUCK = 20
@@ -60,10 +61,14 @@ class SwitchResult:
 
 
 class SwitchService:
-    def __init__(self, store: SwitchStore, catalogue: Catalogue, *, hint: Callable[[str], None]) -> None:
-        self._store = store
+    def __init__(self, store: ServiceStore, catalogue: Catalogue, *, hint: Callable[[str], None]) -> None:
+        self._services = store
         self._catalogue = catalogue
         self._hint = hint
+
+    @property
+    def _store(self) -> SwitchStore:
+        return self._services.switches()
 
     async def status(self) -> SwitchStatus:
         stuck_count, stuck = await self._store.stuck(limit=MOST_STUCK)

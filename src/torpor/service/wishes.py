@@ -110,7 +110,7 @@ class Wishes:
         self.audit = AuditService(store)
         self.latches = LatchService(store)
         self.catalogue = catalogue if catalogue is not None else shipped()
-        self.switch = SwitchService(store.switches(), self.catalogue, hint=hint)
+        self.switch = SwitchService(store, self.catalogue, hint=hint)
         self.confinement = ConfinementService(store, self.catalogue)
         self._store = store
         self._limits = limits
