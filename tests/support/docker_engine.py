@@ -73,7 +73,7 @@ class DockerEngine(ContainerEngine):
         assert self.daemon is not None
         end_process(self.daemon, signal_number)
         self.daemon = None
-        # Its containerd gets SIGKILL then. The next daemon would wait for it in vain, also if it is only not reaped yet.
+        # Its containerd is killed then. Otherwise the next daemon waits for it without end, also if it is only not reaped yet.
         pid_file = self.folder / "exec" / "containerd" / "containerd.pid"
         if pid_file.exists():
             pid = pid_file.read_text()
