@@ -101,8 +101,8 @@ def wait_until_archived(
 
 def preview_lines(preview: "Record") -> list[str]:
     lines = [
-        f"Workspaces that are archived and moved to {preview['target']!r}: {preview['workspaces']}. Of these run now, and are "
-        f"stopped: {preview['running']}.",
+        f"Workspaces to archive and move to {preview['target']!r}: {preview['workspaces']}. Running ones, which are stopped: "
+        f"{preview['running']}.",
         "No workspace can start until Torpor runs with that runtime.",
     ]
     if preview["cannot_run"]:
