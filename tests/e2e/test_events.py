@@ -31,7 +31,10 @@ class Followed:
         )
         self._socket = self._connection.sock
         self._response = self._connection.getresponse()
-        assert (self._response.status, self._response.headers.get_content_type()) == (200, "text/event-stream")
+        if (self._response.status, self._response.headers.get_content_type()) != (200, "text/event-stream"):
+            refused = self._response.read()
+            self._connection.close()
+            raise AssertionError(f"{self._response.status}: {refused!r}\n{here.log()}")
         self.seen: list[Event] = []
         """All events without heartbeats."""
 

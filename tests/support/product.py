@@ -102,6 +102,16 @@ class Product:
                 except subprocess.TimeoutExpired:
                     self.kill()
 
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """It does nothing meanwhile, and finds afterwards what has changed. Keep it short: leases continue to expire."""
+        assert self.process
+        self.process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.process.send_signal(signal.SIGCONT)
+
     def log(self) -> str:
         return (self.data.parent / "up.log").read_text(encoding="utf-8")[-6000:]
 

@@ -96,7 +96,8 @@ def test_workspaces_run_again_after_each_restart_of_the_engine(
         for _ in range(times):
             revision, attempts = product.show("one")["revision"], len(history(product, "one"))
             containers = container_ids(own_docker)
-            own_docker.stop_daemon(how)
+            with product.paused():  # otherwise it may begin a start while the containers end, before it knows why
+                own_docker.stop_daemon(how)
             wait_until(lambda: "runtime" in missing(product), within_s=WITHIN_S)
             assert product.show("one")["error"] is None
             own_docker.start_daemon()
@@ -119,7 +120,8 @@ def stop_containers_by_hand(engine: DockerEngine | PodmanEngine, product: Produc
         product.ok("exec", "one", "--", "sh", "-c", "echo kept > file")
         for verb in ("stop", "kill", "stop"):
             revision, attempts = product.show("one")["revision"], len(history(product, "one"))
-            engine.docker(verb, *container_ids(engine))
+            with product.paused():
+                engine.docker(verb, *container_ids(engine))
             until_restarted(product, "one", revision, attempts)
         assert container_ids(engine)
 
