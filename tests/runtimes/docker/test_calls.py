@@ -1,7 +1,5 @@
 """How many calls to the engine Torpor makes."""
 
-import asyncio
-
 import pytest
 
 from tests.contracts.runtime_contract import FENCE, unheard
@@ -20,8 +18,9 @@ async def test_an_observation_makes_two_calls_however_many_workspaces_there_are(
         runtime = make_runtime(engine=relay.url)
         await runtime.start()
         for wanted in (1, 4, 8):
-            homes = await asyncio.gather(*(ready(runtime) for _ in range(wanted)))
-            for home in homes:  # one by one: Podman 4.3 sometimes fails to mount an image in several containers at once
+            # One by one: Podman 4.3 sometimes fails to mount the files of several containers at once.
+            homes = [await ready(runtime) for _ in range(wanted)]
+            for home in homes:
                 await runtime.ensure_running(running_program(home, *SLEEPING), FENCE, unheard)
             for only in (None, frozenset({homes[0].workspace_id})):
                 before = len(relay.requests)
