@@ -181,7 +181,9 @@ async def until_written(command: RunningCommand, wanted: bytes) -> None:
 
 
 @pytest.mark.anyio
-class RuntimeContract:
+class HomeContract:
+    """What needs no process inside of a workspace: an engine that only keeps objects fulfils it, too."""
+
     async def test_nothing_is_observed_at_first(self, world: World) -> None:
         assert (await world.runtime.observe()).seen == {}
         assert (await world.runtime.observe()).of("nobody") == NOTHING_SEEN
@@ -255,6 +257,69 @@ class RuntimeContract:
         await world.find_provider_again()
         assert (await world.runtime.observe()).of(home.workspace_id).volumes == {ObservedVolume(1, marker_of(home))}
 
+    async def test_a_complete_volume_is_not_discarded_as_incomplete(self, world: World) -> None:
+        home = await ready_volume(world)
+        await world.runtime.ensure_no_half_made(home, FENCE)
+        assert (await world.runtime.observe()).of(home.workspace_id).volumes == {ObservedVolume(1, marker_of(home))}
+
+    async def test_a_home_that_carries_another_workspaces_marker_is_never_marked(self, world: World) -> None:
+        home, other = a_home(), a_home()
+        await world.runtime.ensure_volume(home, FENCE)
+        await world.runtime.mark_volume(home, marker_of(other), FENCE)
+        (volume,) = (await world.runtime.observe()).of(home.workspace_id).volumes
+        assert volume == ObservedVolume(1, None, is_illegible=True, has_home=False)
+        assert "its marker names another workspace" in volume.fault
+        with pytest.raises(Failed) as refusal:
+            await world.runtime.mark_volume(home, marker_of(home), FENCE)
+        assert refusal.value.code is Code.VOLUME_NOT_READY
+        await world.runtime.ensure_no_half_made(home, FENCE)
+        assert (await world.runtime.observe()).of(home.workspace_id).volumes == {volume}
+        await world.runtime.ensure_no_volume(home, FENCE, archived_revision=None)
+
+    async def test_a_home_with_an_unreadable_marker_can_be_deleted_explicitly(self, world: World) -> None:
+        home = await ready_volume(world)
+        await world.spoil_marker(home)
+        await world.runtime.ensure_no_volume(home, FENCE, archived_revision=None)
+        assert (await world.runtime.observe()).of(home.workspace_id) == NOTHING_SEEN
+
+    # refusals
+
+    @pytest.mark.parametrize("present", [True, False], ids=["half-made", "absent"])
+    async def test_no_container_starts_on_a_volume_without_its_marker(self, world: World, present: bool) -> None:
+        home = a_home()
+        if present:
+            await world.runtime.ensure_volume(home, FENCE)
+        with pytest.raises(Failed) as refusal:
+            await world.runtime.ensure_running(world.serving(home), FENCE, unheard)
+        assert refusal.value.code is Code.VOLUME_NOT_READY
+        assert await container_of(world, home) is None
+
+    async def test_an_admitted_epoch_fences_older_ones(self, world: World) -> None:
+        """The first call had no effect, but late calls are still refused."""
+        home = await ready_volume(world, fence=Fence("op-1", 1))
+        await world.runtime.admit(home.workspace_id, Fence("op-2", 2))
+        with pytest.raises(Failed) as refusal:
+            await world.runtime.ensure_running(world.serving(home), Fence("op-1", 1), unheard)
+        assert refusal.value.code is Code.STALE_EPOCH
+        assert refusal.value.context["seen"] == 2
+        with pytest.raises(Failed):
+            await world.runtime.admit(home.workspace_id, Fence("op-1", 1))
+
+    async def test_the_epoch_of_another_workspace_does_not_matter(self, world: World) -> None:
+        await ready_volume(world, fence=Fence("op-9", 9))
+        home = await ready_volume(world, fence=Fence("op-1", 1))
+        assert (await world.runtime.observe()).of(home.workspace_id).volumes == {ObservedVolume(1, marker_of(home))}
+
+    async def test_no_job_runs_without_a_volume(self, world: World) -> None:
+        for job in (world.filling(), world.reading()):
+            with pytest.raises(Failed) as refusal:
+                await world.runtime.run_at_home(a_home(), job, FENCE, unheard)
+            assert refusal.value.code is Code.VOLUME_NOT_READY
+
+
+class RuntimeContract(HomeContract):
+    # homes that were opened
+
     async def test_discarding_an_incomplete_volume_can_be_repeated(self, world: World) -> None:
         home = a_home()
         await world.runtime.ensure_volume(home, FENCE)
@@ -262,11 +327,6 @@ class RuntimeContract:
         for _ in range(2):
             await world.runtime.ensure_no_half_made(home, FENCE)
             assert (await world.runtime.observe()).of(home.workspace_id) == NOTHING_SEEN
-
-    async def test_a_complete_volume_is_not_discarded_as_incomplete(self, world: World) -> None:
-        home = await ready_volume(world)
-        await world.runtime.ensure_no_half_made(home, FENCE)
-        assert (await world.runtime.observe()).of(home.workspace_id).volumes == {ObservedVolume(1, marker_of(home))}
 
     @pytest.mark.parametrize("is_opened", [True, False], ids=["opened", "never opened"])
     @pytest.mark.parametrize("fate", ["spoil_marker", "lose_marker", "lose_small_files"])
@@ -296,28 +356,6 @@ class RuntimeContract:
         assert (await world.runtime.observe()).of(home.workspace_id).volumes == {ObservedVolume(1, marker_of(home))}
         await world.runtime.ensure_running(world.serving(home, 2), FENCE, unheard)
 
-    async def test_a_home_that_carries_another_workspaces_marker_is_never_marked(self, world: World) -> None:
-        home, other = a_home(), a_home()
-        await world.runtime.ensure_volume(home, FENCE)
-        await world.runtime.mark_volume(home, marker_of(other), FENCE)
-        (volume,) = (await world.runtime.observe()).of(home.workspace_id).volumes
-        assert volume == ObservedVolume(1, None, is_illegible=True, has_home=False)
-        assert "its marker names another workspace" in volume.fault
-        with pytest.raises(Failed) as refusal:
-            await world.runtime.mark_volume(home, marker_of(home), FENCE)
-        assert refusal.value.code is Code.VOLUME_NOT_READY
-        await world.runtime.ensure_no_half_made(home, FENCE)
-        assert (await world.runtime.observe()).of(home.workspace_id).volumes == {volume}
-        await world.runtime.ensure_no_volume(home, FENCE, archived_revision=None)
-
-    async def test_a_home_with_an_unreadable_marker_can_be_deleted_explicitly(self, world: World) -> None:
-        home = await ready_volume(world)
-        await world.spoil_marker(home)
-        await world.runtime.ensure_no_volume(home, FENCE, archived_revision=None)
-        assert (await world.runtime.observe()).of(home.workspace_id) == NOTHING_SEEN
-
-    # refusals
-
     async def test_a_volume_opened_since_its_archive_is_not_deleted(self, world: World) -> None:
         home = await ready_volume(world)
         await world.runtime.ensure_running(world.serving(home, revision=3), FENCE, unheard)
@@ -343,16 +381,6 @@ class RuntimeContract:
         await world.runtime.ensure_no_container(home.workspace_id, FENCE)
         await world.runtime.ensure_no_volume(home, FENCE, archived_revision=None)
         assert (await world.runtime.observe()).of(home.workspace_id) == NOTHING_SEEN
-
-    @pytest.mark.parametrize("present", [True, False], ids=["half-made", "absent"])
-    async def test_no_container_starts_on_a_volume_without_its_marker(self, world: World, present: bool) -> None:
-        home = a_home()
-        if present:
-            await world.runtime.ensure_volume(home, FENCE)
-        with pytest.raises(Failed) as refusal:
-            await world.runtime.ensure_running(world.serving(home), FENCE, unheard)
-        assert refusal.value.code is Code.VOLUME_NOT_READY
-        assert await container_of(world, home) is None
 
     async def test_an_older_epoch_is_refused_by_every_effect(self, world: World) -> None:
         newer, older = Fence("op-2", 2), Fence("op-1", 1)
@@ -395,22 +423,6 @@ class RuntimeContract:
             frozenset({ObservedVolume(1, marker_of(home))}), None
         )
 
-    async def test_an_admitted_epoch_fences_older_ones(self, world: World) -> None:
-        """The first call had no effect, but late calls are still refused."""
-        home = await ready_volume(world, fence=Fence("op-1", 1))
-        await world.runtime.admit(home.workspace_id, Fence("op-2", 2))
-        with pytest.raises(Failed) as refusal:
-            await world.runtime.ensure_running(world.serving(home), Fence("op-1", 1), unheard)
-        assert refusal.value.code is Code.STALE_EPOCH
-        assert refusal.value.context["seen"] == 2
-        with pytest.raises(Failed):
-            await world.runtime.admit(home.workspace_id, Fence("op-1", 1))
-
-    async def test_the_epoch_of_another_workspace_does_not_matter(self, world: World) -> None:
-        await ready_volume(world, fence=Fence("op-9", 9))
-        home = await ready_volume(world, fence=Fence("op-1", 1))
-        assert (await world.runtime.observe()).of(home.workspace_id).volumes == {ObservedVolume(1, marker_of(home))}
-
     # jobs
 
     async def test_an_incomplete_volume_is_filled_and_a_complete_one_is_read(self, world: World) -> None:
@@ -428,12 +440,6 @@ class RuntimeContract:
         with pytest.raises(Failed) as refusal:
             await world.runtime.run_at_home(home, world.filling(), FENCE, unheard)
         assert refusal.value.code is Code.VOLUME_NOT_READY
-
-    async def test_no_job_runs_without_a_volume(self, world: World) -> None:
-        for job in (world.filling(), world.reading()):
-            with pytest.raises(Failed) as refusal:
-                await world.runtime.run_at_home(a_home(), job, FENCE, unheard)
-            assert refusal.value.code is Code.VOLUME_NOT_READY
 
     # containers
 
