@@ -4,35 +4,20 @@ import asyncio
 import contextlib
 import math
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from functools import partial
 
 import structlog
 
-from torpor.domain.busy import Work
 from torpor.domain.disk import Disk
 from torpor.domain.errors import Code, Failed, Refused, Unavailable
 from torpor.domain.records import Marker, Observation, ObservedContainer, ObservedVolume, ProgramExit, Survey
-from torpor.domain.usage import Usage
 from torpor.kit.manifest import Kit
 from torpor.loops import stop
-from torpor.ports import (
-    Address,
-    Container,
-    ExecResult,
-    Fence,
-    Home,
-    HomeJob,
-    KeptLogs,
-    Progress,
-    RunningCommand,
-    Shell,
-    TerminalSize,
-    WorkspaceFilter,
-    any_workspace,
-)
+from torpor.ports import Container, Fence, Home, HomeJob, KeptLogs, Progress
 from torpor.runtimes import record_changes
 from torpor.runtimes.ability import Ability
+from torpor.runtimes.agent_runtime import AgentRuntime
 from torpor.runtimes.docker import isolation
 from torpor.runtimes.docker.confinement import abilities
 from torpor.runtimes.docker.containers import MARKER_PATH, EngineContainers
@@ -50,7 +35,6 @@ from torpor.runtimes.fencing import WorkspaceLocks
 from torpor.runtimes.home_record import ABSENT, HomeRecord, RecordState
 from torpor.runtimes.program_orders import orders
 from torpor.runtimes.running_container import RunningContainer
-from torpor.runtimes.running_containers import RunningContainers
 from torpor.runtimes.timeouts import finish_despite_cancel
 
 log = structlog.get_logger()
@@ -61,7 +45,7 @@ MOST_HELD_AT_ONCE = 4
 """How many lost holders are created at the same time."""
 
 
-class DockerRuntime:
+class DockerRuntime(AgentRuntime):
     """Call `start` first and `close` last. Any number of processes can use one engine."""
 
     def __init__(
@@ -75,9 +59,9 @@ class DockerRuntime:
     ) -> None:
         """`on_change` is called with the workspace of each container that ends or becomes ready. It is only a hint."""
         self.name = options.name
+        super().__init__(options.probe_s, kept_logs)
         self._options = options
         self._on_change = on_change
-        self._kept_logs = kept_logs
         self._engine = DockerClient(options.engine, options.call_s)
         self._homes = EngineHomes(self._engine, options.installation, options.user)
         self._kit = KitVolume(self._engine, self._homes, options.installation, kit)
@@ -87,7 +71,6 @@ class DockerRuntime:
         self._isolation = NetworkIsolation(self._engine, options)
         self._events = EngineEvents(self._engine, options.installation, on_change)
         self._rules_checked_at = -math.inf
-        self._running = RunningContainers(options.probe_s)
         self._epochs: dict[str, int] = {}
         self._locks = WorkspaceLocks()
         self._holding: dict[Home, asyncio.Task[None]] = {}
@@ -406,37 +389,9 @@ class DockerRuntime:
             await self._kept_logs.keep(current.workspace_id, said)
         await self._containers.remove(current.id)
 
-    def address(self, workspace_id: str, port: int | None = None) -> Address | None:
-        return self._running.address(workspace_id, port)
-
-    async def execute(self, workspace_id: str, command: Sequence[str], stdin: bytes) -> ExecResult:
-        return await self._running.execute(workspace_id, command, stdin)
-
-    async def start_command(
-        self, workspace_id: str, command: Sequence[str], *, terminal: TerminalSize | None = None
-    ) -> RunningCommand:
-        return await self._running.start_command(workspace_id, command, terminal=terminal)
-
-    async def shell(self, workspace_id: str, *, columns: int, rows: int) -> Shell:
-        return await self._running.shell(workspace_id, columns=columns, rows=rows)
-
-    async def logs(self, workspace_id: str, *, tail: int) -> AsyncIterator[bytes]:
-        found = await self._homes.list(frozenset({workspace_id}))
-        if (current := found.containers.get(workspace_id)) is not None:
-            said = await self._containers.log(current, tail)
-        else:
-            said = await self._kept_logs.read(workspace_id)
-        for line in said.splitlines(keepends=True)[-tail:] if tail > 0 else ():
-            yield line
-
-    async def append_log(self, workspace_id: str, lines: bytes) -> None:
-        await self._running.append_log(workspace_id, lines)
-
-    async def work(self, concerns: WorkspaceFilter = any_workspace) -> Mapping[str, Work]:
-        return {workspace_id: work for workspace_id, (work, _) in (await self._running.measured(concerns)).items()}
-
-    async def usage(self, concerns: WorkspaceFilter = any_workspace) -> Mapping[str, Usage]:
-        return {workspace_id: usage for workspace_id, (_, usage) in (await self._running.measured(concerns)).items()}
+    async def _container_log(self, workspace_id: str, tail: int) -> bytes | None:
+        current = (await self._homes.list(frozenset({workspace_id}))).containers.get(workspace_id)
+        return await self._containers.log(current, tail) if current is not None else None
 
     async def stop_all(self) -> None:
         """Torpor ends; the containers keep running."""

@@ -3,31 +3,16 @@
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any
 
-from torpor.domain.busy import Work
 from torpor.domain.disk import Disk
 from torpor.domain.errors import Code, Failed, Refused, Unavailable
 from torpor.domain.records import Marker, Observation, ObservedContainer, ObservedVolume, ProgramExit, Survey
-from torpor.domain.usage import Usage
 from torpor.kit import layout
-from torpor.ports import (
-    Address,
-    Container,
-    ExecResult,
-    Fence,
-    Home,
-    HomeJob,
-    KeptLogs,
-    Progress,
-    RunningCommand,
-    Shell,
-    TerminalSize,
-    WorkspaceFilter,
-    any_workspace,
-)
+from torpor.ports import Container, Fence, Home, HomeJob, KeptLogs, Progress
 from torpor.runtimes import agent_client, record_changes
+from torpor.runtimes.agent_runtime import AgentRuntime
 from torpor.runtimes.fencing import WorkspaceLocks
 from torpor.runtimes.home_record import ABSENT, HomeRecord
 from torpor.runtimes.kubernetes import manifests
@@ -41,23 +26,21 @@ from torpor.runtimes.kubernetes.pod_state import ListedPod
 from torpor.runtimes.kubernetes.pods import ClusterPods, new_nonce
 from torpor.runtimes.object_labels import ORDER
 from torpor.runtimes.program_orders import HOME, INSIDE, orders
-from torpor.runtimes.running_containers import RunningContainers
 from torpor.runtimes.timeouts import finish_despite_cancel
 
 
-class KubernetesRuntime:
+class KubernetesRuntime(AgentRuntime):
     """Call `start` first and `close` last. Any number of processes can use one namespace."""
 
     name = "kubernetes"
 
     def __init__(self, options: KubernetesOptions, *, installation_key: bytes, kept_logs: KeptLogs) -> None:
+        super().__init__(options.probe_s, kept_logs)
         self._options = options
-        self._kept_logs = kept_logs
         self._client = ClusterClient(options)
         self._homes = ClusterHomes(self._client, options)
         self._pods = ClusterPods(self._client, self._homes, options, installation_key)
         self._jobs = ClusterJobs(self._client, self._homes, self._pods, options, installation_key)
-        self._running = RunningContainers(options.probe_s)
         self._epochs: dict[str, int] = {}
         self._locks = WorkspaceLocks()
         self._is_isolated = False
@@ -320,37 +303,9 @@ class KubernetesRuntime:
         if said:
             await self._kept_logs.keep(current.workspace_id, said)
 
-    def address(self, workspace_id: str, port: int | None = None) -> Address | None:
-        return self._running.address(workspace_id, port)
-
-    async def execute(self, workspace_id: str, command: Sequence[str], stdin: bytes) -> ExecResult:
-        return await self._running.execute(workspace_id, command, stdin)
-
-    async def start_command(
-        self, workspace_id: str, command: Sequence[str], *, terminal: TerminalSize | None = None
-    ) -> RunningCommand:
-        return await self._running.start_command(workspace_id, command, terminal=terminal)
-
-    async def shell(self, workspace_id: str, *, columns: int, rows: int) -> Shell:
-        return await self._running.shell(workspace_id, columns=columns, rows=rows)
-
-    async def logs(self, workspace_id: str, *, tail: int) -> AsyncIterator[bytes]:
-        found = await self._homes.list(frozenset({workspace_id}))
-        if (current := found.pods.get(workspace_id)) is not None:
-            said = await self._pods.log(current, tail)
-        else:
-            said = await self._kept_logs.read(workspace_id)
-        for line in said.splitlines(keepends=True)[-tail:] if tail > 0 else ():
-            yield line
-
-    async def append_log(self, workspace_id: str, lines: bytes) -> None:
-        await self._running.append_log(workspace_id, lines)
-
-    async def work(self, concerns: WorkspaceFilter = any_workspace) -> Mapping[str, Work]:
-        return {workspace_id: work for workspace_id, (work, _) in (await self._running.measured(concerns)).items()}
-
-    async def usage(self, concerns: WorkspaceFilter = any_workspace) -> Mapping[str, Usage]:
-        return {workspace_id: usage for workspace_id, (_, usage) in (await self._running.measured(concerns)).items()}
+    async def _container_log(self, workspace_id: str, tail: int) -> bytes | None:
+        current = (await self._homes.list(frozenset({workspace_id}))).pods.get(workspace_id)
+        return await self._pods.log(current, tail) if current is not None else None
 
     async def stop_all(self) -> None:
         """Torpor ends; the pods keep running."""
