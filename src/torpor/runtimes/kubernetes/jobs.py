@@ -29,6 +29,8 @@ from torpor.runtimes.timeouts import finish_despite_cancel
 LOOK_S = 0.1
 STILL_RUNS_S = 3.0
 """After the end of the log: how long the pod's end is waited for until the log is read again."""
+REPORTED_S = 15.0
+"""After an agent does not answer any more: how long its node may take to report the end of the job."""
 
 Check = Callable[[ListedPod], Awaitable[None]]
 """Before the orders: raises Failed unless this pod may touch the home."""
@@ -70,7 +72,7 @@ class ClusterJobs:
             try:
                 await self._order(listed, adopted, argv, job.stdin, check, progress)
             except Failed:
-                if not await self._has_ended(adopted):
+                if await self._end(adopted, REPORTED_S) is None:
                     raise
         return adopted
 
@@ -176,13 +178,13 @@ class ClusterJobs:
                         continue
                     read += 1
                     _take(answer, line)
-            if (ended := await self._end(pod)) is not None:
+            if (ended := await self._end(pod, STILL_RUNS_S)) is not None:
                 return ended
 
-    async def _end(self, pod: ListedPod) -> ListedPod | None:
+    async def _end(self, pod: ListedPod, within_s: float) -> ListedPod | None:
         """The pod after its end; None if it still runs."""
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + STILL_RUNS_S
+        deadline = loop.time() + within_s
         while loop.time() < deadline:
             found = await self._client.get(PODS, pod.name)
             now = listed_pod(found) if found is not None else None
