@@ -1,13 +1,13 @@
 """A cluster for all tests of this folder, a namespace with Torpor's role, and a runtime of a new installation for each test."""
 
+import contextlib
 import io
 import json
 import os
 import secrets
 import tarfile
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,10 @@ from tests.support import open_folder
 from tests.support.engine_image import image_archive
 from tests.support.image_files import image_file
 from tests.support.kept_logs import LogsInMemory
-from tests.support.kubernetes_cluster import IMAGE, KubernetesCluster, cluster
+from tests.support.kubernetes_cluster import ADDRESS, IMAGE, KubernetesCluster, cluster
+from tests.support.kubernetes_control_plane import as_list
+from tests.support.product import Product
+from tests.support.s3_server import s3_server
 from tests.support.waiting import wait_until
 from torpor.kit import layout
 from torpor.kit.kit_folder import ensure_kit
@@ -84,17 +87,22 @@ class InstalledCluster:
 
     def bind_role(self) -> None:
         self.kubectl("apply", "--filename", "-", stdin=ROLE.read_text())
-        for resource, verb in (("pods", "create"), ("secrets", "create"), ("persistentvolumeclaims", "patch")):
-            wait_until(partial(self._may, verb, resource))
+        wait_until(lambda: all(self._may(rights())))
 
-    def change_role(self, resource: str, *, without: str) -> None:
-        """Until `bind_role`, Torpor lacks this right."""
-        role = next(one for one in yaml.safe_load_all(ROLE.read_text()) if one["kind"] == "Role")
+    @contextlib.contextmanager
+    def without(self, lost: "Right") -> Iterator[None]:
+        """Torpor lacks this right."""
+        role = role_of_the_file()
         for rule in role["rules"]:
-            if resource in rule["resources"]:
-                rule["verbs"].remove(without)
+            if lost.resource in rule["resources"]:
+                rule["verbs"].remove(lost.verb)
+        role["rules"] = [rule for rule in role["rules"] if rule["verbs"]]
         self.kubectl("apply", "--filename", "-", stdin=json.dumps(role))
-        wait_until(lambda: not self._may(without, resource))
+        try:
+            wait_until(lambda: not any(self._may([lost])))
+            yield
+        finally:
+            self.bind_role()
 
     def with_token(self, token: str) -> Path:
         """A kubeconfig with another token."""
@@ -102,14 +110,51 @@ class InstalledCluster:
 
     def revoke_role(self) -> None:
         self.kubectl("delete", "rolebinding", ACCOUNT)
-        wait_until(lambda: not self._may("list"))
+        wait_until(lambda: not any(self._may(rights())))
 
-    def _may(self, verb: str, resource: str = "pods") -> bool:
-        words = ("auth", "can-i", verb, resource, "--as", f"system:serviceaccount:{NAMESPACE}:{ACCOUNT}")
-        try:
-            return self.kubectl(*words).strip() == "yes"
-        except AssertionError:  # its exit code says no
-            return False
+    def _may(self, asked: "Sequence[Right]") -> list[bool]:
+        """What the API server says about each right."""
+        reviews = as_list(*(right.review() for right in asked))
+        answers = self.kubectl("create", "--filename", "-", "--output", "jsonpath={.status.allowed} ", stdin=reviews)
+        return [answer == "true" for answer in answers.split()]
+
+
+@dataclass(frozen=True)
+class Right:
+    group: str
+    resource: str
+    verb: str
+
+    def __str__(self) -> str:
+        return f"{self.verb} {self.resource}"
+
+    def review(self) -> dict[str, Any]:
+        resource, _, subresource = self.resource.partition("/")
+        attributes = {"group": self.group, "resource": resource, "subresource": subresource, "verb": self.verb}
+        return {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SubjectAccessReview",
+            "spec": {
+                "user": f"system:serviceaccount:{NAMESPACE}:{ACCOUNT}",
+                "resourceAttributes": {"namespace": NAMESPACE, **attributes},
+            },
+        }
+
+
+def role_of_the_file() -> dict[str, Any]:
+    role: dict[str, Any] = next(one for one in yaml.safe_load_all(ROLE.read_text()) if one["kind"] == "Role")
+    return role
+
+
+def rights() -> list[Right]:
+    """All that Torpor's role has."""
+    return [
+        Right(group, resource, verb)
+        for rule in role_of_the_file()["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    ]
 
 
 def kubeconfig_with_token(made: KubernetesCluster, token: str) -> Path:
@@ -120,11 +165,12 @@ def kubeconfig_with_token(made: KubernetesCluster, token: str) -> Path:
     return path
 
 
-@pytest.fixture(scope="session")
-def installed() -> Iterator[InstalledCluster]:
-    with cluster() as made:
+@contextlib.contextmanager
+def installed_cluster(*, nodes: int = 1, network_policies: bool = False) -> Iterator[InstalledCluster]:
+    with cluster(nodes=nodes, network_policies=network_policies) as made:
+        kit = kit_image()
         for node in made.nodes:
-            node.import_image(kit_image())
+            node.import_image(kit)
         labels = {"pod-security.kubernetes.io/enforce": "restricted"}
         made.control.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": labels}})
         made.wait_for_service_account(NAMESPACE)
@@ -133,6 +179,12 @@ def installed() -> Iterator[InstalledCluster]:
         installed = InstalledCluster(made, kubeconfig_with_token(made, token))
         installed.bind_role()
         yield installed
+
+
+@pytest.fixture(scope="session")
+def installed() -> Iterator[InstalledCluster]:
+    with installed_cluster() as made:
+        yield made
 
 
 @pytest.fixture
@@ -176,3 +228,45 @@ async def runtime(make_runtime: MakeRuntime) -> KubernetesRuntime:
     runtime = make_runtime()
     await runtime.start()
     return runtime
+
+
+# ── the product ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def pod_file(tmp_path: Path) -> Path:
+    """Torpor runs outside of the cluster, and its agents are reached from there."""
+    path = tmp_path / "pods.yaml"
+    path.write_text(yaml.safe_dump({"network": {"from": [{"ipBlock": {"cidr": f"{ADDRESS}/32"}}]}}))
+    return path
+
+
+def product_settings(installed: InstalledCluster, pod_file: Path) -> dict[str, str]:
+    return {
+        "runtime": "kubernetes",
+        "kubernetes_config": str(installed.kubeconfig),
+        "kubernetes_namespace": NAMESPACE,
+        "kubernetes_kit_image": KIT_IMAGE,
+        "kubernetes_volume_size": "64Mi",
+        "kubernetes_pod_file": str(pod_file),
+        "workspace_image": IMAGE,
+        "workspace_stop_grace": "2",
+        "archive_url": "s3://homes/of-the-tests",
+    }
+
+
+@pytest.fixture
+def more_settings() -> dict[str, str]:
+    """A module of tests may have others."""
+    return {}
+
+
+@pytest.fixture
+def product(installed: InstalledCluster, tmp_path: Path, pod_file: Path, more_settings: dict[str, str]) -> Iterator[Product]:
+    with installed.cluster.network(), s3_server(ADDRESS) as store:
+        given = {**product_settings(installed, pod_file), **more_settings}
+        settings = {f"TORPOR_{name.upper()}": value for name, value in given.items()}
+        made = Product(tmp_path / "data", environment={**settings, **store.environment})
+        with made.running():
+            yield made
+    installed.remove_all("app.kubernetes.io/managed-by=torpor")

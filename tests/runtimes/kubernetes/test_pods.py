@@ -297,26 +297,7 @@ async def test_a_missing_storage_class_is_named(installed: InstalledCluster, mak
     await runtime.ensure_no_volume(home, FENCE, archived_revision=None)
 
 
-# ── rights ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.parametrize("lost", [("pods", "create"), ("secrets", "create"), ("persistentvolumeclaims", "patch")])
-async def test_with_one_right_less_the_error_names_it(
-    installed: InstalledCluster, runtime: KubernetesRuntime, installation: str, lost: tuple[str, str]
-) -> None:
-    """The contract shows that the role is enough."""
-    resource, verb = lost
-    installed.change_role(resource, without=verb)
-    try:
-        with pytest.raises(Failed) as failure:
-            await running(installed, runtime, home=None)
-    finally:
-        installed.bind_role()
-    assert failure.value.code is Code.K8S_API_ERROR
-    assert resource in failure.value.message
-    assert verb in failure.value.message
-    names = installed.kubectl("get", "pods,secrets", "--selector", f"torpor.installation={installation}", "--output", "name")
-    assert names == "", "nothing is left behind"
+# ── credentials ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def test_credentials_that_are_not_accepted_are_reported(installed: InstalledCluster, make_runtime: MakeRuntime) -> None:

@@ -1,50 +1,14 @@
 """Test the whole product on a cluster: `torpor up`, as a user starts it, with archives in an S3 store."""
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
-import yaml
 
 from tests.runtimes.docker.test_product import READ, WRITE
-from tests.runtimes.kubernetes.conftest import KIT_IMAGE, NAMESPACE, InstalledCluster
-from tests.support.kubernetes_cluster import ADDRESS, IMAGE
+from tests.runtimes.kubernetes.conftest import InstalledCluster
 from tests.support.product import Product
-from tests.support.s3_server import s3_server
 from tests.support.waiting import wait_until
 from torpor.runtimes.object_labels import container_name
 
 PATIENCE_S = 120.0
-
-
-@pytest.fixture
-def pod_file(tmp_path: Path) -> Path:
-    """Torpor runs outside of the cluster, and its agents are reached from there."""
-    path = tmp_path / "pods.yaml"
-    path.write_text(yaml.safe_dump({"network": {"from": [{"ipBlock": {"cidr": f"{ADDRESS}/32"}}]}}))
-    return path
-
-
-@pytest.fixture
-def product(installed: InstalledCluster, tmp_path: Path, pod_file: Path) -> Iterator[Product]:
-    with installed.cluster.network(), s3_server(ADDRESS) as store:
-        environment = {
-            "TORPOR_RUNTIME": "kubernetes",
-            "TORPOR_KUBERNETES_CONFIG": str(installed.kubeconfig),
-            "TORPOR_KUBERNETES_NAMESPACE": NAMESPACE,
-            "TORPOR_KUBERNETES_KIT_IMAGE": KIT_IMAGE,
-            "TORPOR_KUBERNETES_VOLUME_SIZE": "64Mi",
-            "TORPOR_KUBERNETES_POD_FILE": str(pod_file),
-            "TORPOR_WORKSPACE_IMAGE": IMAGE,
-            "TORPOR_WORKSPACE_STOP_GRACE": "2",
-            "TORPOR_ARCHIVE_URL": "s3://homes/of-the-tests",
-            **store.environment,
-        }
-        made = Product(tmp_path / "data", environment=environment)
-        with made.running():
-            yield made
-    installed.remove_all("app.kubernetes.io/managed-by=torpor")
 
 
 def test_create_exec_archive_and_wake(installed: InstalledCluster, product: Product) -> None:

@@ -122,13 +122,16 @@ class ClusterClient:
         return answer.content
 
     async def follow_log(self, pod: str) -> AsyncGenerator[bytes, None]:
-        """The lines of a pod, from the first one, until it ends or the connection is lost."""
+        """The lines of a pod, from the first one, until it ends or the connection is lost. Unavailable without this right."""
         http = self._connected()
         url = f"{self._path(PODS, pod)}/log"
         timeout = httpx2.Timeout(self._options.call_s, read=None)
         rest = b""
         with contextlib.suppress(httpx2.HTTPError):
             async with http.stream("GET", url, params={"follow": "true"}, timeout=timeout) as answer:
+                if answer.status_code == FORBIDDEN:
+                    await answer.aread()
+                    raise translated(answer.status_code, _message(answer), "GET", url, self.server)
                 if answer.status_code != httpx2.codes.OK:
                     return
                 async for data in answer.aiter_bytes():

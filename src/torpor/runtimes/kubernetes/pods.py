@@ -141,9 +141,11 @@ class ClusterPods:
         if not pod.waits_for_events:
             return
         about = [{"uid": pod.uid}] if pod.node else [{"name": claim} for claim in pod.claims]
-        with contextlib.suppress(Unavailable, ClusterRefusal):  # without this right, there is no more detailed reason
+        try:
             said = [event_words(await self._client.events_of(**one)) for one in about]
-            self._waits[pod.uid] = "; ".join(filter(None, said))
+        except (Unavailable, ClusterRefusal) as refusal:
+            said = [f"The events, which may say why, cannot be read: {refusal.message}"]
+        self._waits[pod.uid] = "; ".join(filter(None, said))
 
     def waiting(self, pod: ListedPod) -> str:
         """What a pod waits for, for users; empty: nothing unusual."""
