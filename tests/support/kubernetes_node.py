@@ -30,17 +30,13 @@ PAUSE = ("/busybox", "sh", "-c", "trap 'exit 0' TERM INT; while :; do /busybox s
 PODS = "10.244.0.0/16"
 QUEUE = 100
 """Where kube-network-policies decides about packets."""
-ACCEPTED = 100
-"""The label that it gives to the connections that it accepts."""
-# The same as its own rules, which need the kernel's nft_queue: these also work on a kernel that only has xt_NFQUEUE. Without
-# the program no packet of a pod passes.
+# The same as its own rules, except that these also work on a kernel that has xt_NFQUEUE and not nft_queue, and on one without
+# NETFILTER_NETLINK_GLUE_CT, where the program cannot label the connections that it accepts: it decides about the first packets
+# of a connection, and the answers pass. Without the program no packet of a pod passes.
 TO_QUEUE = ("-j", "NFQUEUE", "--queue-num", str(QUEUE))
 POLICY_RULES = (
     ("POSTROUTING", "-m", "owner", "--uid-owner", "0", "-j", "ACCEPT"),
-    *[
-        ("POSTROUTING", "-m", "conntrack", "--ctstate", state, "-m", "connlabel", "--label", str(ACCEPTED), "-j", "ACCEPT")
-        for state in ("ESTABLISHED", "RELATED")
-    ],
+    ("POSTROUTING", "-m", "conntrack", "--ctstate", "ESTABLISHED,RELATED", "-j", "ACCEPT"),
     ("POSTROUTING", "-s", PODS, *TO_QUEUE),
     ("POSTROUTING", "-d", PODS, *TO_QUEUE),
     ("INPUT", "!", "-i", "lo", "-s", PODS, "-m", "conntrack", "--ctstate", "NEW", *TO_QUEUE),
@@ -177,6 +173,13 @@ class KubernetesNode:
         self.run("ip", "link", "set", "eth0", "up")
         self.run("ip", "route", "add", "default", "via", gateway)
 
+    def disconnect(self) -> None:
+        """From the control plane and all other nodes. Its processes run on."""
+        run(*self.control.place.enter, "ip", "link", "set", self.name, "down")
+
+    def reconnect(self) -> None:
+        run(*self.control.place.enter, "ip", "link", "set", self.name, "up")
+
     def _is_ready(self) -> bool:
         for component in self.components.values():
             component.must_run()
@@ -224,7 +227,7 @@ class KubernetesNode:
         (self.folder / "resolv.conf").write_text("")
         self._write("cni/pods.conflist", self._network())
         self._write("kubelet.json", self._kubelet_configuration())
-        proxy = certificates.kubeconfig(url, f"kube-proxy-{self.name}", "system:node-proxiers")
+        proxy = certificates.kubeconfig(url, "system:kube-proxy")
         self._write("kube-proxy.json", self._proxy_configuration(proxy))
 
     def _write(self, name: str, content: Mapping[str, Any]) -> None:
