@@ -2,7 +2,7 @@
 
 `make kubernetes` builds the programs. To try something by hand, keep a cluster running until Ctrl-C (as root):
 
-    .venv/bin/python -m tests.support.kubernetes_cluster [--nodes 2] [--network-policies] [--alone]
+    .venv/bin/python -m tests.support.kubernetes_cluster [--nodes 2] [--network-policies] [--dns] [--alone]
 
 It prints the command of a shell in which `kubectl` talks to it, and where its logs are.
 
@@ -24,6 +24,7 @@ from pathlib import Path
 
 from tools.kubernetes import cache_folder, missing_programs
 
+from tests.support import kubernetes_dns
 from tests.support.cgroup_removal import remove_cgroups
 from tests.support.engine_image import image_archive
 from tests.support.free_ports import free_ports
@@ -100,12 +101,17 @@ class KubernetesCluster:
         assert self.holder.process is not None
         return network_of(self.holder.process.pid)
 
-    def start(self, *, nodes: int, network_policies: bool) -> None:
+    def start(self, *, nodes: int, network_policies: bool, dns: bool) -> None:
         self.control.start()
         self.volumes.mkdir()
         self.control.apply(*storage_classes(), *(NETWORK_POLICY_READER if network_policies else ()))
-        program = ("env", f"PYTHONPATH={ROOT}", sys.executable, "-m", "tests.support.kubernetes_volumes")
-        self.control.add("provisioner", {}, program=(*program, str(self.kubeconfig), str(self.volumes)))
+        program = ("env", f"PYTHONPATH={ROOT}", sys.executable, "-m")
+        words = ("tests.support.kubernetes_volumes", str(self.kubeconfig), str(self.volumes))
+        self.control.add("provisioner", {}, program=(*program, *words))
+        if dns:
+            self.control.apply(*kubernetes_dns.service_objects(ADDRESS))
+            words = ("tests.support.kubernetes_dns", str(self.kubeconfig), ADDRESS)
+            self.control.add("dns", {}, program=(*program, *words))
         image = image_file(IMAGE, image_archive())
         for number in range(1, nodes + 1):
             node = KubernetesNode(self.control, number)
@@ -166,8 +172,11 @@ def api_server() -> Iterator[ControlPlane]:
 
 
 @contextlib.contextmanager
-def cluster(*, nodes: int = 1, network_policies: bool = False) -> Iterator[KubernetesCluster]:
-    """A cluster whose nodes are ready, which is removed at the end. With `network_policies` it enforces them."""
+def cluster(*, nodes: int = 1, network_policies: bool = False, dns: bool = False) -> Iterator[KubernetesCluster]:
+    """A cluster whose nodes are ready, which is removed at the end.
+
+    With `network_policies` it enforces them, and with `dns` pods find services by name.
+    """
     must_have(os.getuid() == 0 and all(map(shutil.which, NEEDED)) and CNI.exists(), f"root, and the packages {PACKAGES}")
     found = programs(*API_SERVER, *CLUSTER, *(POLICIES if network_policies else ()))
     with _folder() as folder:
@@ -180,7 +189,7 @@ def cluster(*, nodes: int = 1, network_policies: bool = False) -> Iterator[Kuber
             control = ControlPlane(found, folder, Place(ADDRESS, 6443, 2379, 2380, enter), alone=False)
             made = KubernetesCluster(control, holder)
             try:
-                made.start(nodes=nodes, network_policies=network_policies)
+                made.start(nodes=nodes, network_policies=network_policies, dns=dns)
                 yield made
                 made.must_run()
             finally:
@@ -194,6 +203,7 @@ def main() -> None:
     parser.add_argument("--alone", action="store_true", help="only the API server, on loopback; root is not needed")
     parser.add_argument("--nodes", type=int, default=1)
     parser.add_argument("--network-policies", action="store_true", help="enforce NetworkPolicies")
+    parser.add_argument("--dns", action="store_true", help="pods find services by name")
     options = parser.parse_args()
     # A signal while it starts stops it, too. A shell starts background jobs with SIGINT ignored.
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -202,7 +212,7 @@ def main() -> None:
         if options.alone:
             control = stack.enter_context(api_server())
         else:
-            made = stack.enter_context(cluster(nodes=options.nodes, network_policies=options.network_policies))
+            made = stack.enter_context(cluster(nodes=options.nodes, network_policies=options.network_policies, dns=options.dns))
             control = made.control
         shell = ("env", f"KUBECONFIG={control.kubeconfig}", f"PATH={control.programs}:$PATH", "bash")
         print(f"Kubernetes is ready at {control.url}; Ctrl-C removes it.")

@@ -36,6 +36,14 @@ def test_a_master_that_is_started_again_after_the_end_reports_no_negative_time(t
     assert min(report["seconds"], report["working_s"], report["waited_s"]) >= 0
 
 
+def test_a_master_ends_when_it_is_asked_to_and_the_same_command_continues(tmp_path: Path, input_: Path) -> None:
+    with cluster(tmp_path, 1) as job:
+        job.master.send(signal.SIGTERM)
+        assert job.master.ended().code == 130
+        with running("master", "--workers", 1, "--state", job.state, "--json") as again, running(*job.worker(0, input_)) as one:
+            assert (one.ended().code, again.ended().code) == (0, 0)
+
+
 def test_an_input_changed_during_the_sort_fails_the_job(tmp_path: Path, input_: Path) -> None:
     with cluster(tmp_path, 1) as job, running(*job.worker(0, input_, "--hold", "Sorting")) as worker:
         worker.wait_until_held()

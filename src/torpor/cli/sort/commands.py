@@ -1,6 +1,7 @@
 """sort run, master, worker, status, abort, join, generate, validate: sort large files on several workers."""
 
 import os
+import signal
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -173,6 +174,8 @@ def master(
     Prints its address, then the workers in the order of their ranges.
     """
     page_file = report_file(report)
+    # As the first process of a container, it would ignore this signal otherwise.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with translate_sort_errors(interrupted="run the same command again to continue; its workers wait for it"):
         from torpor.cli.sort.progress import progress_view, status_poller
         from torpor.sort.debug_breakpoints import parse_breakpoint

@@ -235,7 +235,8 @@ def _own_host(master: str) -> str:
             probe.connect(address)
             own = str(probe.getsockname()[0])
     except OSError as error:
-        raise SortRefused("bad_address", f"the master's host {host!r} is unknown: {error.strerror}") from error
+        # The master has already answered, so the name is right and only the name server or the network is not available.
+        raise PeerUnavailable(f"the master's host {host!r} is unknown at present: {error.strerror}") from error
     return f"[{own}]" if ":" in own else own
 
 
