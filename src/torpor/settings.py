@@ -60,6 +60,13 @@ class Settings(BaseModel):
     data: Path = Field(description="The data directory of `torpor up`: database, volumes, archives and credentials.json.")
     port: int = Field(8080, ge=1, le=65535, description="The port that Torpor listens on.")
     listen: str = Field("127.0.0.1,::1", description="The addresses that Torpor listens on, separated by commas.")
+    metrics_port: int | None = Field(
+        None,
+        ge=1,
+        le=65535,
+        description="A port of its own for /health and /metrics of this process, which answers for any host name: for "
+        "monitoring and probes that know only an address. The other port has no /metrics then. Default: `port` has both.",
+    )
     public_url: str | None = Field(
         None,
         description="The URL at which users reach Torpor, such as https://torpor.example.com. Default: localhost and the port.",
@@ -164,7 +171,7 @@ class Settings(BaseModel):
     kubernetes_kit_image: str | None = Field(
         None,
         min_length=1,
-        description="The image with Torpor's kit in /opt/torpor, in which jobs run. Default: the product's image of this "
+        description="The image with Torpor's kit in /opt/torpor, in which jobs run. Default: `torpor-kit` with the tag of this "
         "version.",
     )
     kubernetes_pod_file: Path | None = Field(

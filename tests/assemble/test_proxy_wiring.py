@@ -11,6 +11,7 @@ from torpor.assemble.roles import EVERY_PART, ProcessRole
 from torpor.domain.errors import Refused
 from torpor.ports import Address
 from torpor.proxy.gate import Forward, Reply, Verdict
+from torpor.proxy.monitoring_gate import MonitoringGate
 from torpor.settings import Settings
 
 HERE = Address(unix_path="/here")
@@ -58,3 +59,26 @@ def test_a_workspace_host_is_503_before_the_start_and_421_without_the_proxy_role
     assert isinstance(opening, Reply)
     assert isinstance(elsewhere, Reply)
     assert (opening.status, elsewhere.status) == (503, 421)
+
+
+def test_a_port_of_its_own_answers_only_about_this_process_and_for_any_host(tmp_path: Path) -> None:
+    made = doors(tmp_path, EVERY_PART, metrics_port=PORT + 1)
+    assert made.monitoring is not None
+    assert made.monitoring.port == PORT + 1
+    gate = MonitoringGate(HERE)
+    for own in ("/health", "/health/ready", "/metrics", "/metrics?x=1"):
+        assert address(gate.judge(head(host=f"10.0.0.7:{PORT + 1}", target=own), "192.0.2.7")) == HERE
+    for other in ("/", "/api/v1/me", "/door"):
+        answer = gate.judge(head(host=f"localhost:{PORT + 1}", target=other), "192.0.2.7")
+        assert isinstance(answer, Reply)
+        assert answer.status == 404
+
+
+def test_with_a_port_of_their_own_metrics_are_not_where_users_are(tmp_path: Path) -> None:
+    made = doors(tmp_path, EVERY_PART, metrics_port=PORT + 1)
+    closed = judged(made, target="/metrics?x=1")
+    assert isinstance(closed, Reply)
+    assert closed.status == 404
+    assert address(judged(made, target="/health")) == HERE
+    assert address(judged(doors(tmp_path, EVERY_PART), target="/metrics")) == HERE
+    assert doors(tmp_path, EVERY_PART).monitoring is None

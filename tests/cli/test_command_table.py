@@ -514,6 +514,9 @@ def test_migrate_creates_the_first_administrator(
     assert again[1].startswith("created administrator eve with the one-time password ")
     other = torpor("migrate", "--admin", "ada", "--json")
     assert (other.code, other.json["code"]) == (1, "admin_exists")
+    tolerated = torpor("migrate", "--admin", "ada", "--if-none", "--json")
+    assert (tolerated.code, tolerated.json["admin"]) == (0, None)
+    assert torpor("migrate", "--admin", "ada", "--if-none").text.splitlines()[1] == "there is already an administrator"
 
 
 def test_up_in_json_needs_detach(torpor: Torpor) -> None:

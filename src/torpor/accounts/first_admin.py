@@ -9,6 +9,8 @@ from torpor.domain.usernames import check_username
 from torpor.store.database import retry_deadlock
 from torpor.store.user_store import AuditEntry, NewUser, UserStore
 
+ADMIN_EXISTS = "admin_exists"
+
 
 class FirstAdmin:
     """For an operator who has the address of the database: there is no caller yet whose rights could be checked."""
@@ -52,7 +54,7 @@ class FirstAdmin:
 
 def _exists(failed: str, username: str) -> Refused:
     return Refused(
-        "admin_exists",
+        ADMIN_EXISTS,
         f"{failed}: there is already an administrator {username!r}, who can create others (`torpor users create NAME --admin`)",
         username=username,
     )

@@ -19,8 +19,8 @@ from torpor.settings import Settings
 from torpor.store.kept_logs import StoredLogs
 
 ANSWERS_WITHIN_S = 5.0
-PRODUCT_IMAGE = "torpor"
-"""The name of the product's image, which contains the kit."""
+KIT_IMAGE = "torpor-kit"
+"""The name of the image with the kit, which deploy/images/Dockerfile builds."""
 
 
 async def kubernetes_engine(settings: Settings, databases: RoleDatabases, stack: contextlib.AsyncExitStack) -> EngineParts:
@@ -50,7 +50,7 @@ def kubernetes_options(settings: Settings, installation: str) -> KubernetesOptio
     return KubernetesOptions(
         installation=installation,
         image=settings.workspace_image,
-        kit_image=settings.kubernetes_kit_image or f"{PRODUCT_IMAGE}:{__version__}",
+        kit_image=settings.kubernetes_kit_image or f"{KIT_IMAGE}:{__version__}",
         grace_s=settings.workspace_stop_grace,
         user=settings.workspace_user,
         volume_size=settings.kubernetes_volume_size,

@@ -98,7 +98,8 @@ async def _start(
     folder = await short_folder(stack)
     proxy = ProxyWiring(settings, parts, Address(unix_path=str(folder / "api.sock")))
     # Bound first, so that a port in use is reported at once and not after a database was started.
-    await stack.enter_async_context(running_front(proxy.front))
+    for front in filter(None, (proxy.front, proxy.monitoring)):
+        await stack.enter_async_context(running_front(front))
 
     catalogue = await asyncio.to_thread(read_templates, settings)
     url = await embedded.database(settings, stack)

@@ -18,6 +18,7 @@ from torpor.proxy.caller_cache import CallerCache
 from torpor.proxy.connection_limits import ConnectionLimits, descriptor_limit, total_connections
 from torpor.proxy.host_router import GateHandlers, HostRouter, PlatformAddress
 from torpor.proxy.limit_page import LimitPage
+from torpor.proxy.monitoring_gate import MonitoringGate
 from torpor.proxy.route_cache import Routes
 from torpor.proxy.server import ProxyServer
 from torpor.proxy.use_leases import ConnectionLeases
@@ -52,13 +53,21 @@ class ProxyWiring:
         """`here`: the address of this process's own API."""
         self.hosts = Hosts(settings.base_url, settings.workspace_domain)
         elsewhere = _api_of(settings) if ProcessRole.API not in parts else None
-        self._gate = HostRouter(self.hosts, PlatformAddress(here, elsewhere), has_workspaces=ProcessRole.PROXY in parts)
+        self._gate = HostRouter(
+            self.hosts,
+            PlatformAddress(here, elsewhere),
+            has_workspaces=ProcessRole.PROXY in parts,
+            has_metrics=settings.metrics_port is None,
+        )
+        limits = ConnectionLimits(settings.connections_per_address, total_connections(descriptor_limit()))
+        listen = _words(settings.listen)
         self.front = ProxyServer(
-            self._gate,
-            port=settings.port,
-            hosts=_words(settings.listen),
-            trusted=_words(settings.trusted_proxies),
-            limits=ConnectionLimits(settings.connections_per_address, total_connections(descriptor_limit())),
+            self._gate, port=settings.port, hosts=listen, trusted=_words(settings.trusted_proxies), limits=limits
+        )
+        self.monitoring = (
+            ProxyServer(MonitoringGate(here), port=settings.metrics_port, hosts=listen, limits=limits)
+            if settings.metrics_port is not None
+            else None
         )
         self._settings = settings
         self._checks: set[asyncio.Task[None]] = set()

@@ -17,7 +17,8 @@ from torpor.proxy.workspace_gate import WorkspaceGate
 
 HOSTS_KNOWN = 4096
 # Paths about the process that gets the request, even if another one serves the API.
-OF_THIS_PROCESS = (b"/health", b"/metrics")
+METRICS = b"/metrics"
+OF_THIS_PROCESS = (b"/health", METRICS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +46,13 @@ class GateHandlers:
 class HostRouter:
     """Implements `proxy.gate.Gate`. It responds before the handlers exist."""
 
-    def __init__(self, hosts: Hosts, platform: PlatformAddress, *, has_workspaces: bool = True) -> None:
+    def __init__(self, hosts: Hosts, platform: PlatformAddress, *, has_workspaces: bool = True, has_metrics: bool) -> None:
+        """`has_metrics`: false if they are on a port of their own, because users reach this one."""
         self.inside: GateHandlers | None = None
         self._hosts = hosts
         self._platform = platform
         self._has_workspaces = has_workspaces
+        self._has_metrics = has_metrics
         self._destination = lru_cache(maxsize=HOSTS_KNOWN)(hosts.destination)
         self._ways: dict[tuple[Address, bool], Forward] = {}
 
@@ -76,6 +79,8 @@ class HostRouter:
             return pages.reply(pages.cross_site(), as_html=False)
         if self.inside is not None and head.target.startswith(OWN_PATHS):
             return self.inside.room.answer(head, client)
+        if not self._has_metrics and head.target.partition(b"?")[0].startswith(METRICS):
+            return pages.reply(pages.not_served(), as_html=head.wants_html)
         address = self._platform.address(head.target)
         way = self._ways.get((address, head.wants_html))
         if way is None:

@@ -278,6 +278,11 @@ def no_page() -> Notice:
     return Notice(404, "Page not found", ("Paths under /.torpor/ are reserved for Torpor.",), outcome=RequestOutcome.GATE)
 
 
+def not_served() -> Notice:
+    """For paths that this port does not serve."""
+    return Notice(404, "Page not found", outcome=RequestOutcome.GATE)
+
+
 def refused(
     status: int, title: str, message: str, *, outcome: RequestOutcome = RequestOutcome.GATE, retry_s: int | None = None
 ) -> Notice:

@@ -142,6 +142,7 @@ def migrate(
         str | None,
         typer.Option("--admin", metavar="NAME", help="Also create the first administrator.", show_default=False),
     ] = None,
+    if_none: Annotated[bool, typer.Option("--if-none", help="With --admin: if there is an administrator, do nothing.")] = False,
     as_json: Json = False,
 ) -> None:
     """Update the schema of an external database."""
@@ -159,9 +160,11 @@ def migrate(
     if admin is not None:
         from torpor.assemble.first_admin import create_first_admin
 
-        password = asyncio.run(create_first_admin(url, admin))
-        result["admin"] = {"username": admin, "password": password}
-        if not as_json:
+        password = asyncio.run(create_first_admin(url, admin, if_none=if_none))
+        result["admin"] = {"username": admin, "password": password} if password is not None else None
+        if password is None and not as_json:
+            show_line("there is already an administrator")
+        elif not as_json:
             show_line(f"created administrator {admin} with the one-time password {password}")
             show_line(f"sign in at {settings.base_url}, then set your own password on the page Account")
     if as_json:
