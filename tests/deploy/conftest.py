@@ -41,8 +41,9 @@ exec {docker} "$@"
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if item.path.is_relative_to(Path(__file__).parent):
-            item.add_marker("engine")
+        used = getattr(item, "fixturenames", ())
+        if item.path.is_relative_to(Path(__file__).parent) and "engine" in used:
+            item.add_marker("kubernetes" if "kubernetes" in used else "engine")
 
 
 @dataclass
