@@ -17,7 +17,7 @@ SETUP_DEV := $(SETUP) --dev
 CONFINE   := $(BIN)/python -m tools.packages
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up test check format docs bench e2e test-browser picture test-long test-engines kubernetes e2e-kubernetes test-code-server test-deep test-sort-deep pins clean
+.PHONY: help setup up test check format docs bench e2e test-browser picture test-long test-engines kubernetes e2e-kubernetes test-api-server test-code-server test-deep test-sort-deep pins clean
 
 help: ## this list
 	@echo "Torpor: development workspaces that sleep when their people do."
@@ -65,6 +65,10 @@ kubernetes: ## build the programs of a Kubernetes cluster for tests into the use
 e2e-kubernetes: ## the tests on a real Kubernetes cluster, which they start (after `make kubernetes`; root)
 	@$(SETUP_DEV) && $(CONFINE)
 	@exec $(BIN)/pytest -m kubernetes $(ARGS)
+
+test-api-server: ## the part of e2e-kubernetes that needs only an API server, in a minute (after `make kubernetes`)
+	@$(SETUP_DEV)
+	@exec $(BIN)/pytest -m api_server $(ARGS)
 
 test-code-server: ## code-server in a real Chromium: the first start downloads about 250 MB
 	@$(SETUP_DEV) && $(CONFINE)

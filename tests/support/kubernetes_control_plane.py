@@ -154,8 +154,9 @@ class ControlPlane:
             "allow-privileged": "true",
         }
         if self.alone:
-            # A loopback address cannot be the endpoint of the service `kubernetes`.
-            options |= {"disable-admission-plugins": "ServiceAccount", "endpoint-reconciler-type": "none"}
+            # These two need a controller. A loopback address cannot be the endpoint of the service `kubernetes`.
+            disabled = "ServiceAccount,StorageObjectInUseProtection"
+            options |= {"disable-admission-plugins": disabled, "endpoint-reconciler-type": "none"}
         return options
 
     def _controller_options(self) -> dict[str, object]:

@@ -18,7 +18,7 @@ from tests.support import open_folder
 from tests.support.engine_image import image_archive
 from tests.support.image_files import image_file
 from tests.support.kept_logs import LogsInMemory
-from tests.support.kubernetes_cluster import ADDRESS, IMAGE, KubernetesCluster, cluster
+from tests.support.kubernetes_cluster import ADDRESS, IMAGE, KubernetesCluster, api_server, cluster
 from tests.support.kubernetes_control_plane import as_list
 from tests.support.product import Product
 from tests.support.s3_server import s3_server
@@ -171,14 +171,26 @@ def installed_cluster(*, nodes: int = 1, network_policies: bool = False) -> Iter
         kit = kit_image()
         for node in made.nodes:
             node.import_image(kit)
-        labels = {"pod-security.kubernetes.io/enforce": "restricted"}
-        made.control.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": labels}})
+        installed = install(made)
         made.wait_for_service_account(NAMESPACE)
-        made.control.kubectl("--namespace", NAMESPACE, "apply", "--filename", "-", stdin=ROLE.read_text())
-        token = made.control.kubectl("--namespace", NAMESPACE, "create", "token", ACCOUNT, "--duration=24h").strip()
-        installed = InstalledCluster(made, kubeconfig_with_token(made, token))
-        installed.bind_role()
         yield installed
+
+
+@contextlib.contextmanager
+def installed_api_server() -> Iterator[InstalledCluster]:
+    """Without nodes: pods are kept as they were created, and none runs."""
+    with api_server() as control:
+        yield install(KubernetesCluster(control, None))
+
+
+def install(made: KubernetesCluster) -> InstalledCluster:
+    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+    made.control.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": labels}})
+    made.control.kubectl("--namespace", NAMESPACE, "apply", "--filename", "-", stdin=ROLE.read_text())
+    token = made.control.kubectl("--namespace", NAMESPACE, "create", "token", ACCOUNT, "--duration=24h").strip()
+    installed = InstalledCluster(made, kubeconfig_with_token(made, token))
+    installed.bind_role()
+    return installed
 
 
 @pytest.fixture(scope="session")

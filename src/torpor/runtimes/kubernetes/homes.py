@@ -18,6 +18,7 @@ from torpor.runtimes.kubernetes.cluster_client import (
     CONFLICT,
     NOT_FOUND,
     PODS,
+    SECRETS,
     ClusterClient,
     ClusterRefusal,
     until_gone,
@@ -26,7 +27,7 @@ from torpor.runtimes.kubernetes.listing import FINALIZER, MADE, ClaimedHome, Clu
 from torpor.runtimes.kubernetes.options import KubernetesOptions
 from torpor.runtimes.kubernetes.pod_state import ListedPod, listed_pod
 from torpor.runtimes.kubernetes.quantity import is_larger
-from torpor.runtimes.object_labels import INSTALLATION, WORKSPACE, home_name
+from torpor.runtimes.object_labels import INSTALLATION, NONCE, WORKSPACE, home_name
 
 log = structlog.get_logger()
 
@@ -201,6 +202,12 @@ class ClusterHomes:
             left = await until_gone(self._client, PODS, pod.name, pod.uid, self._options.grace_s + END_S)
             if left is not None:
                 raise Unavailable(still_there(listed_pod(left)))
+            await self.remove_key(pod)
+
+    async def remove_key(self, pod: ListedPod) -> None:
+        """Of a pod that is gone. Its Secret is still there if its agent has never answered."""
+        if NONCE in pod.facts:
+            await self._client.delete(SECRETS, manifests.secret_name(pod.name, pod.facts[NONCE]))
 
 
 def still_there(pod: ListedPod) -> str:

@@ -105,7 +105,7 @@ class ClusterJobs:
         wanted = manifests.job_pod(
             self._options, listed.home, listed.claim, name, nonce=nonce, key_id=self._pods.key_id, epoch=epoch, order=order
         )
-        pod = await finish_despite_cancel(self._pods.create(listed.home, listed.claim, wanted, nonce))
+        pod = await self._pods.create(listed.home, listed.claim, wanted, nonce)
         try:
             await self._order(listed, pod, argv, stdin, check, progress)
         except (Failed, asyncio.CancelledError):

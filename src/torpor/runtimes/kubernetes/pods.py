@@ -24,6 +24,7 @@ from torpor.runtimes.kubernetes.pod_state import ListedPod, TroubleKind, event_w
 from torpor.runtimes.object_labels import EPOCH, KEY, NONCE, TEMPLATE
 from torpor.runtimes.program_exit import program_exit
 from torpor.runtimes.running_container import AGENT_PORT, ASK_S, RunningContainer
+from torpor.runtimes.timeouts import finish_despite_cancel
 
 LOOK_S, QUICK_S, SLOW_LOOK_S = 0.03, 3.0, 0.3
 """How often a new pod is looked at: at first, for how long, and then."""
@@ -75,7 +76,17 @@ class ClusterPods:
         )
 
     async def create(self, home: Home, claim: ListedClaim, wanted: Mapping[str, Any], nonce: str) -> ListedPod:
-        """A new pod, and the Secret with its key. There must be no pod of its name."""
+        """A new pod, and the Secret with its key. There must be no pod of its name. A caller that is cancelled leaves none."""
+        creating = asyncio.ensure_future(self._create(home, claim, wanted, nonce))
+        try:
+            return await finish_despite_cancel(creating)
+        except asyncio.CancelledError:
+            if not creating.cancelled() and creating.exception() is None:
+                made = creating.result()
+                await finish_despite_cancel(self.discard(made, made.epoch))
+            raise
+
+    async def _create(self, home: Home, claim: ListedClaim, wanted: Mapping[str, Any], nonce: str) -> ListedPod:
         name = wanted["metadata"]["name"]
         greeting = Greeting(container_key(self._installation_key, nonce).hex(), AGENT_PORT).line()
         secret = manifests.secret_name(name, nonce)
@@ -209,20 +220,24 @@ class ClusterPods:
             raise
 
     async def discard(self, pod: ListedPod, epoch: int | None) -> None:
-        """Delete a pod of this controller, unless another one has continued with it. What is left of it runs no program."""
+        """Delete a pod of this controller and its key, unless another one has continued with it. It runs no program."""
         with contextlib.suppress(ClusterRefusal, Unavailable, Failed):
-            if (now := await self._own(pod, epoch)) is not None:
+            now = await self._current(pod)
+            if now is not None and _is_own(now, epoch):
                 await self._client.delete(PODS, now.name, uid=now.uid, version=now.version)
+            if now is None or _is_own(now, epoch):
+                await self._homes.remove_key(pod)
 
     async def end(self, pod: ListedPod, epoch: int | None) -> None:
         """The same, and wait until its processes have ended."""
-        if (now := await self._own(pod, epoch)) is not None:
+        now = await self._current(pod)
+        if now is not None and _is_own(now, epoch):
             await self._homes.remove_pods([now])
 
-    async def _own(self, pod: ListedPod, epoch: int | None) -> ListedPod | None:
+    async def _current(self, pod: ListedPod) -> ListedPod | None:
         found = await self._client.get(PODS, pod.name)
         now = listed_pod(found) if found is not None else None
-        return now if now is not None and now.uid == pod.uid and (epoch is None or now.epoch <= epoch) else None
+        return now if now is not None and now.uid == pod.uid else None
 
     # ── observation ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -250,6 +265,11 @@ class ClusterPods:
 
 def _is_broken(pod: ListedPod) -> bool:
     return pod.trouble is not None and pod.trouble.kind is TroubleKind.BROKEN
+
+
+def _is_own(pod: ListedPod, epoch: int | None) -> bool:
+    """Whether no newer controller has continued with it."""
+    return epoch is None or pod.epoch <= epoch
 
 
 def new_nonce() -> str:

@@ -249,7 +249,7 @@ class KubernetesRuntime(AgentRuntime):
             assert opened.claim is not None
             await self._homes.grow(opened.claim)
             if pod is None:
-                pod = await finish_despite_cancel(self._pods.create(home, opened.claim, wanted, nonce))
+                pod = await self._pods.create(home, opened.claim, wanted, nonce)
             await self._give_orders(pod, container, opened, fence, progress)
 
     async def _give_orders(
