@@ -34,10 +34,8 @@ from torpor.inside.bridge import Bridge
 from torpor.inside.control_frames import NO, OUTPUT, YES, frame
 from torpor.inside.first_orders import StopRequest, TakenOrders
 from torpor.inside.program_log import ProgramLog
-from torpor.inside.proof import CHANNEL_BYTES, ProofFailed
-from torpor.inside.proven_connection import prove_as_agent, read_exactly
+from torpor.inside.proven_connection import accept_channel
 
-PROVED_WITHIN_S = 10.0
 LAST_LINES = 1000
 FAREWELL_S = 2.0
 
@@ -100,13 +98,10 @@ class EngineAgent:
             self._stopped.set_result(None)
 
     async def _serve(self, connection: socket.socket) -> None:
-        try:
+        with contextlib.suppress(OSError):  # it was closed
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            async with asyncio.timeout(PROVED_WITHIN_S):
-                await prove_as_agent(connection, self._key)
-                wanted = (await read_exactly(connection, CHANNEL_BYTES)).rstrip().decode()
-        except (OSError, ValueError, ProofFailed):
-            connection.close()
+        wanted = await accept_channel(connection, self._key)
+        if wanted is None:
             return
         if wanted == "control":
             await control(connection, self._handle)

@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 ORDERS_WITHIN_S = 900.0
-PROVED_WITHIN_S = 10.0
 TERMINATION_LOG = Path("/dev/termination-log")
 LONGEST_MESSAGE = 4096
 """Kubernetes keeps no more."""
@@ -76,16 +75,9 @@ class JobAgent:
 
     async def _serve(self, connection: socket.socket) -> None:
         from torpor.inside.agent import control
-        from torpor.inside.proof import CHANNEL_BYTES, ProofFailed
-        from torpor.inside.proven_connection import prove_as_agent, read_exactly
+        from torpor.inside.proven_connection import accept_channel
 
-        try:
-            async with asyncio.timeout(PROVED_WITHIN_S):
-                await prove_as_agent(connection, self._key)
-                wanted = (await read_exactly(connection, CHANNEL_BYTES)).rstrip().decode()
-        except (OSError, ValueError, ProofFailed):
-            connection.close()
-            return
+        wanted = await accept_channel(connection, self._key)
         if wanted == "control":
             await control(connection, self._handle)
         else:

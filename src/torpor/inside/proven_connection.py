@@ -5,6 +5,7 @@ import os
 import socket
 
 from torpor.inside.proof import (
+    CHANNEL_BYTES,
     NONCE_BYTES,
     PROOF_BYTES,
     ProofFailed,
@@ -13,6 +14,9 @@ from torpor.inside.proof import (
     require_agent,
     require_client,
 )
+
+PROVED_WITHIN_S = 10.0
+"""A client that says nothing keeps no connection."""
 
 
 async def connect_with_proof(host: str, port: int, key: bytes) -> socket.socket:
@@ -44,6 +48,17 @@ async def prove_as_agent(connection: socket.socket, key: bytes) -> None:
     own = os.urandom(NONCE_BYTES)
     await asyncio.get_running_loop().sock_sendall(connection, own + agent_proof(key, theirs, own))
     require_client(key, theirs, own, await read_exactly(connection, PROOF_BYTES))
+
+
+async def accept_channel(connection: socket.socket, key: bytes) -> str | None:
+    """The channel that a client with this key names. The connection of any other is closed."""
+    try:
+        async with asyncio.timeout(PROVED_WITHIN_S):
+            await prove_as_agent(connection, key)
+            return (await read_exactly(connection, CHANNEL_BYTES)).rstrip().decode()
+    except (OSError, ValueError, ProofFailed):
+        connection.close()
+        return None
 
 
 async def read_exactly(connection: socket.socket, size: int) -> bytes:

@@ -8,7 +8,7 @@ import { splitCommand } from "../../../src/torpor/dashboard/app/src/command-line
 import { outage, outageText } from "../../../src/torpor/dashboard/app/src/outage.ts";
 import { size } from "../../../src/torpor/dashboard/app/src/sizes.ts";
 import { ago, ahead, duration, local, parseDuration, ttl } from "../../../src/torpor/dashboard/app/src/time.ts";
-import { diskProblem } from "../../../src/torpor/dashboard/app/src/labels.ts";
+import { waitReason } from "../../../src/torpor/dashboard/app/src/labels.ts";
 import type { Me, Workspace } from "../../../src/torpor/dashboard/app/src/api-types.ts";
 
 const check = (format: (value: number) => string, table: [number, string][]): void => {
@@ -49,12 +49,14 @@ test("times in a text become local times", () => {
   assert.equal(local("no time", now), "no time");
 });
 
-test("a disk problem is described", () => {
+test("what a workspace waits for is described", () => {
   const condition = (reason: string) => ({ status: "True" as const, reason, message: "5 MiB are free", last_transition_time: null });
-  assert.match(diskProblem({ conditions: { "policy.healthy": condition("DiskLow") } }), /Waiting for disk space: 5 MiB are free/);
-  assert.match(diskProblem({ conditions: { "infra.container_ready": condition("Paused") } }), /Paused: 5 MiB are free/);
-  assert.equal(diskProblem({ conditions: { "policy.healthy": condition("Healthy") } }), "");
-  assert.equal(diskProblem({ conditions: {} }), "");
+  assert.match(waitReason({ conditions: { "policy.healthy": condition("DiskLow") } }), /Waiting for disk space: 5 MiB are free/);
+  assert.match(waitReason({ conditions: { "infra.container_ready": condition("Paused") } }), /Paused: 5 MiB are free/);
+  assert.match(waitReason({ conditions: { "infra.container_ready": condition("Waiting") } }), /^Waiting: 5 MiB are free\.$/);
+  assert.match(waitReason({ conditions: { "infra.container_ready": condition("StoppedOutside") } }), /started again/);
+  assert.equal(waitReason({ conditions: { "policy.healthy": condition("Healthy") } }), "");
+  assert.equal(waitReason({ conditions: {} }), "");
 });
 
 test("sizes", () =>

@@ -77,12 +77,14 @@ export const CONDITION_LABEL: Record<string, string> = {
   "policy.healthy": "Healthy",
 };
 
-/** Why the workspace waits for disk space or its processes are paused; empty when neither is the case. */
-export function diskProblem({ conditions }: { conditions: Record<string, Condition> }): string {
+/** What the workspace waits for: disk space, its cluster, or a restart; empty when it waits for nothing. */
+export function waitReason({ conditions }: { conditions: Record<string, Condition> }): string {
   const healthy = conditions["policy.healthy"];
   const container = conditions["infra.container_ready"];
   if (healthy?.reason === "DiskLow") return `Waiting for disk space: ${healthy.message}. It continues automatically.`;
   if (container?.reason === "Paused") return `Paused: ${container.message}.`;
+  if (container?.reason === "Waiting") return `Waiting: ${container.message}.`;
+  if (container?.reason === "StoppedOutside") return `It is started again: ${container.message}.`;
   return "";
 }
 

@@ -15,7 +15,7 @@ import { StatusIcon } from "../parts/StatusIcon.tsx";
 import { outage, outageText } from "../outage.ts";
 import type { Me, Workspace } from "../api-types.ts";
 import { size } from "../sizes.ts";
-import { diskProblem, errorText, STATUS_OF_OPERATION, STATUS_OF_PHASE, statusText } from "../labels.ts";
+import { errorText, STATUS_OF_OPERATION, STATUS_OF_PHASE, statusText, waitReason } from "../labels.ts";
 import { undelete } from "../commands.ts";
 import { NewWorkspace } from "./NewWorkspace.tsx";
 
@@ -155,7 +155,7 @@ function Row({ workspace, me, now }: { workspace: Workspace; me: Me; now: number
           )}
         </p>
         {(workspace.error || outage(workspace)) && <p class="row-error">{outageText(workspace) || errorText(workspace)}</p>}
-        {diskProblem(workspace) && <p class="row-error">{diskProblem(workspace)}</p>}
+        {waitReason(workspace) && <p class="row-error">{waitReason(workspace)}</p>}
         <ErrorMessage onClose={pending.clear}>{pending.error}</ErrorMessage>
       </div>
       <Actions workspace={workspace} me={me} pending={pending} without={["delete"]} />

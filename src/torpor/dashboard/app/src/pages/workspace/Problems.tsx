@@ -4,7 +4,7 @@ import { type Action, ACTION_LABEL, may, WISHES } from "../../actions.ts";
 import type { Archive, Me, OperationKind, Workspace } from "../../api-types.ts";
 import { recover, remove, requestState } from "../../commands.ts";
 import { type PendingAction, useNow } from "../../hooks.ts";
-import { diskProblem, STATUS_OF_OPERATION, WISH_LABEL } from "../../labels.ts";
+import { STATUS_OF_OPERATION, waitReason, WISH_LABEL } from "../../labels.ts";
 import { outage, outageText } from "../../outage.ts";
 import { Button, When } from "../../parts/controls.tsx";
 import { Icon, type IconName } from "../../parts/Icon.tsx";
@@ -18,13 +18,13 @@ interface Props {
 }
 
 export function Problems({ workspace, me, pending, archives }: Props) {
-  const disk = diskProblem(workspace);
+  const waits = waitReason(workspace);
   return (
     <>
       {outage(workspace) && <OutageCard workspace={workspace} />}
-      {disk && (
+      {waits && (
         <section class="card problem">
-          <p>{disk}</p>
+          <p>{waits}</p>
         </section>
       )}
       {workspace.error && <ErrorCard workspace={workspace} me={me} pending={pending} archives={archives} />}
