@@ -13,13 +13,18 @@ import structlog
 from torpor.assemble.process import background
 from torpor.domain.errors import TorporError, Unavailable
 from torpor.ports import Runtime
-from torpor.runtimes.docker.runtime import DockerRuntime
-from torpor.runtimes.kubernetes.runtime import KubernetesRuntime
 
 log = structlog.get_logger()
 
 TRY_AGAIN_S = 1.0
 SAY_AGAIN_S = 60.0
+START_ENGINE = "Start the engine, or correct TORPOR_ENGINE_URL"
+# The runtimes whose engine is waited for.
+ADVICE = {
+    "docker": START_ENGINE,
+    "podman": START_ENGINE,
+    "kubernetes": "Make the cluster available, or correct TORPOR_KUBERNETES_CONFIG",
+}
 
 Start = Callable[[contextlib.AsyncExitStack], Awaitable[None]]
 
@@ -29,10 +34,10 @@ async def start_controller(start: Start, runtime: Runtime, stack: contextlib.Asy
     try:
         await _start_once(start, stack)
     except Unavailable as out:
-        if not isinstance(runtime, DockerRuntime | KubernetesRuntime):
+        if runtime.name not in ADVICE:
             raise
-        _say_awaited(out)
-        await stack.enter_async_context(background(_start_later(start), "engine"))
+        _say_awaited(out, ADVICE[runtime.name])
+        await stack.enter_async_context(background(_start_later(start, ADVICE[runtime.name]), "engine"))
 
 
 async def _start_once(start: Start, stack: contextlib.AsyncExitStack) -> None:
@@ -41,7 +46,7 @@ async def _start_once(start: Start, stack: contextlib.AsyncExitStack) -> None:
         stack.push_async_exit(own.pop_all())
 
 
-async def _start_later(start: Start) -> None:
+async def _start_later(start: Start, advice: str) -> None:
     loop = asyncio.get_running_loop()
     said_at = loop.time()
     async with contextlib.AsyncExitStack() as stack:
@@ -52,7 +57,7 @@ async def _start_later(start: Start) -> None:
             except Unavailable as out:
                 if loop.time() - said_at > SAY_AGAIN_S:
                     said_at = loop.time()
-                    _say_awaited(out)
+                    _say_awaited(out, advice)
             except TorporError as error:
                 print(f"torpor: {error.message}", file=sys.stderr, flush=True)
                 raise
@@ -63,10 +68,9 @@ async def _start_later(start: Start) -> None:
         await asyncio.Event().wait()
 
 
-def _say_awaited(out: Unavailable) -> None:
+def _say_awaited(out: Unavailable, advice: str) -> None:
     print(
-        f"torpor: waiting for the engine: {out.message}. Until it answers, no workspace is started, stopped or archived. "
-        "Start the engine, or correct TORPOR_ENGINE_URL",
+        f"torpor: waiting for the engine: {out.message}. Until it answers, no workspace is started, stopped or archived. {advice}",
         file=sys.stderr,
         flush=True,
     )

@@ -7,6 +7,7 @@ import resource
 import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,12 @@ from torpor.store.database import Database, Role
 
 log = structlog.get_logger()
 
+_ended_parts: ContextVar[list[str]] = ContextVar("ended_parts")
+"""Of this process, which is stopped then."""
+
 
 def run(start: Callable[[contextlib.AsyncExitStack], Awaitable[str]], *, alone_in: Path | None = None) -> int:
-    """Start everything, print that it is ready, and run until Ctrl-C or SIGTERM; return the exit code.
+    """Start everything, print that it is ready, and run until Ctrl-C or SIGTERM; return the exit code: 1 if a part ended.
 
     `start` returns the text to print. `alone_in`: the data directory that no other process can use meanwhile.
     """
@@ -35,11 +39,11 @@ def run(start: Callable[[contextlib.AsyncExitStack], Awaitable[str]], *, alone_i
             data_directory_lock(alone_in) if alone_in is not None else contextlib.nullcontext(),
             asyncio.Runner(loop_factory=event_loop_factory()) as runner,
         ):
-            runner.run(_until_stopped(start))
+            ended = runner.run(_until_stopped(start))
     except TorporError as error:
         print(f"torpor: {error.message}", file=sys.stderr)
         return 1
-    return 0
+    return 1 if ended else 0
 
 
 def event_loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -51,7 +55,10 @@ def event_loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return uvloop.new_event_loop
 
 
-async def _until_stopped(start: Callable[[contextlib.AsyncExitStack], Awaitable[str]]) -> None:
+async def _until_stopped(start: Callable[[contextlib.AsyncExitStack], Awaitable[str]]) -> list[str]:
+    """The parts that ended by themselves."""
+    ended: list[str] = []
+    _ended_parts.set(ended)
     stop, ready = asyncio.Event(), asyncio.Event()
     running = asyncio.ensure_future(_run_parts(start, stop, ready))
 
@@ -66,6 +73,7 @@ async def _until_stopped(start: Callable[[contextlib.AsyncExitStack], Awaitable[
         loop.add_signal_handler(number, on_signal)
     with contextlib.suppress(asyncio.CancelledError):
         await running
+    return ended
 
 
 async def _run_parts(
@@ -147,6 +155,7 @@ async def _watched(work: Any, name: str) -> None:
         log.exception("part_broke", part=name)
     if task is None or not task.cancelling():
         log.error("part_ended", part=name)
+        _ended_parts.get().append(name)
         os.kill(os.getpid(), signal.SIGTERM)
 
 
