@@ -70,7 +70,8 @@ async def _start_later(start: Start, advice: str) -> None:
 
 def _say_awaited(out: Unavailable, advice: str) -> None:
     print(
-        f"torpor: waiting for the engine: {out.message}. Until it answers, no workspace is started, stopped or archived. {advice}",
+        f"torpor: waiting for the engine: {out.message}. Until it answers, no workspace is started, stopped or archived. "
+        f"{advice}",
         file=sys.stderr,
         flush=True,
     )

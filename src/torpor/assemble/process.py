@@ -24,8 +24,8 @@ from torpor.store.database import Database, Role
 
 log = structlog.get_logger()
 
-_ended_parts: ContextVar[list[str]] = ContextVar("ended_parts")
-"""Of this process, which is stopped then."""
+_ended_parts: ContextVar[list[str] | None] = ContextVar("ended_parts", default=None)
+"""Of the process that `run` runs, which is stopped then."""
 
 
 def run(start: Callable[[contextlib.AsyncExitStack], Awaitable[str]], *, alone_in: Path | None = None) -> int:
@@ -155,7 +155,8 @@ async def _watched(work: Any, name: str) -> None:
         log.exception("part_broke", part=name)
     if task is None or not task.cancelling():
         log.error("part_ended", part=name)
-        _ended_parts.get().append(name)
+        if (ended := _ended_parts.get()) is not None:
+            ended.append(name)
         os.kill(os.getpid(), signal.SIGTERM)
 
 
