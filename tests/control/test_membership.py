@@ -17,7 +17,7 @@ from tests.support.relay import Relay
 from tests.support.users import person
 from tests.support.waiting import until
 from torpor.control.coordinator import Coordinator, LeaderLockOptions
-from torpor.control.membership import HeartbeatOptions, Membership, NodeIdentity
+from torpor.control.membership import HeartbeatOptions, Membership, NodeIdentity, RuntimeSight
 from torpor.domain.errors import Deposed, Refused
 from torpor.domain.shards import ALL_SHARDS
 from torpor.domain.unconfined import CONFINED, ControllerConfinement, MissingProtection
@@ -54,6 +54,29 @@ async def kept(membership: Membership) -> AsyncIterator[asyncio.Task[None]]:
         await asyncio.gather(task, return_exceptions=True)
 
 
+async def test_a_member_whose_runtime_is_silent_ends_its_life_only_if_another_one_is_answered(store: ControllerStore) -> None:
+    sight_of_bob = RuntimeSight.SILENT
+    ada = Membership(store, NodeIdentity("ada", "fake:w", False), QUICK, sight=lambda: RuntimeSight.SILENT)
+    bob = Membership(store, NodeIdentity("bob", "fake:w", False), QUICK, sight=lambda: sight_of_bob)
+    await ada.join()
+    await bob.join()
+    async with kept(ada) as of_ada, kept(bob) as of_bob:
+        await until(lambda: store_says(store, {"ada": False, "bob": False}))
+        assert not of_ada.done()
+        assert not of_bob.done()
+        sight_of_bob = RuntimeSight.ANSWERS
+        await until(of_ada.done)
+        with pytest.raises(Deposed, match="bob, which it answers, takes over"):
+            of_ada.result()
+        await ada.leave()
+        await until(lambda: bob.shards == ALL_SHARDS)
+        assert not of_bob.done()
+
+
+async def store_says(store: ControllerStore, expected: dict[str, bool]) -> bool:
+    return {one.node_id: one.sees_runtime for one in await store.members()} == expected
+
+
 async def test_shards_are_divided_among_live_controllers_and_return_when_one_expires(store: ControllerStore) -> None:
     ada, bob = member(store, "ada"), member(store, "bob")
     await ada.join()
@@ -85,7 +108,7 @@ async def test_a_late_heartbeat_does_not_renew_an_expired_life(store: Controller
     await until(lambda: not ada.lives())
     with pytest.raises(Deposed):
         await ada.keep()
-    assert not await store.live_on(ada.life, expiry_s=60), "an expired life stays expired"
+    assert not await store.live_on(ada.life, expiry_s=60, sees_runtime=True), "an expired life stays expired"
     before = ada.life
     await ada.join()
     assert ada.life > before

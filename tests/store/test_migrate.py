@@ -37,6 +37,7 @@ DIGESTS = {
     "0020_images.sql": "4dc0f13888c9869a",
     "0021_home_runtime.sql": "7d304fd9db4c561e",
     "0022_secret_key.sql": "1f5517c6d4897d32",
+    "0023_sees_runtime.sql": "347fdb9623380e8c",
 }
 
 

@@ -21,6 +21,7 @@ from torpor.control.at_rest import RestingWorkspaces
 from torpor.control.deadline_credit import DeadlineCredit
 from torpor.control.effect_executor import EffectExecutor
 from torpor.control.latch_guard import LatchGuard
+from torpor.control.membership import RuntimeSight
 from torpor.control.reconcile_log import log_change
 from torpor.control.running_effects import EffectResult, RunningEffects
 from torpor.control.schedule import SOON_S, Schedule
@@ -67,6 +68,8 @@ MAX_FAILED_PASSES = 5
 FIRST_REFUSAL_S = 0.02
 # A provider that does not answer within this time counts as unavailable.
 OBSERVING_S = 60.0
+# One that does not answer for so long is left to another controller that it answers.
+SILENT_S = 10.0
 DISK_S = 5.0
 TELLING_S = 2.0
 # How long a step of a pass may take: the observation, or the statements before and after it.
@@ -153,6 +156,24 @@ class Controller:
         self._resting = RestingWorkspaces()
         self._latch_guard = LatchGuard(store)
         self._failed_passes = 0
+        self._has_observed = False
+        self._silent_since: float | None = None
+        """When the first of the observations began that failed since the last one that succeeded."""
+
+    @property
+    def sight(self) -> RuntimeSight:
+        if self._silent_since is None:
+            return RuntimeSight.ANSWERS if self._has_observed else RuntimeSight.UNKNOWN
+        is_long = self._sources.monotonic() - self._silent_since >= SILENT_S
+        return RuntimeSight.SILENT if is_long else RuntimeSight.UNKNOWN
+
+    async def runtime_answers(self) -> bool:
+        try:
+            async with asyncio.timeout(SILENT_S):
+                await self._runtime.world()
+        except (TimeoutError, TorporError):
+            return False
+        return True
 
     def hint(self, *workspace_ids: str) -> None:
         """These workspaces changed (without arguments: any): reconcile at once."""
@@ -317,17 +338,20 @@ class Controller:
         return self._latch_guard.holds
 
     async def _observe(self, only: frozenset[str] | None) -> Survey:
+        began = self._sources.monotonic()
         try:
             with metrics.observe_seconds.labels(self._runtime.name).time():
                 async with asyncio.timeout(OBSERVING_S):
-                    return await self._runtime.observe(only)
-        except TimeoutError:
-            self._failed_passes = 0
-            raise Unavailable(f"the provider {self._runtime.name} did not respond for {OBSERVING_S:g} s") from None
-        except Unavailable:
+                    survey = await self._runtime.observe(only)
+        except (TimeoutError, Unavailable) as error:
             # The last observation stays valid. This is not a failure of the loop.
             self._failed_passes = 0
-            raise
+            self._silent_since = began if self._silent_since is None else self._silent_since
+            if isinstance(error, Unavailable):
+                raise
+            raise Unavailable(f"the provider {self._runtime.name} did not respond for {OBSERVING_S:g} s") from None
+        self._has_observed, self._silent_since = True, None
+        return survey
 
     async def _tell_outage(self, loaded: ShardSnapshot, out: Unavailable) -> None:
         """Write the outage once for each workspace that waits. Operations of another controller are skipped until they are

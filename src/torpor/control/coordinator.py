@@ -15,7 +15,7 @@ import structlog
 from torpor import metrics
 from torpor.control.controller import Controller
 from torpor.control.duties import Duty, run_duty
-from torpor.control.membership import HeartbeatOptions, Membership, NodeIdentity
+from torpor.control.membership import HeartbeatOptions, Membership, NodeIdentity, RuntimeSight, seeing
 from torpor.domain.errors import Deposed, TorporError, Unavailable
 from torpor.domain.shards import shard_of
 from torpor.loops import Loop, first_to_end, run_until_first_ends, start_tasks, stop
@@ -62,6 +62,8 @@ class Coordinator:
         self._on_change = on_change
         self._membership: Membership | None = None
         self._joined: Membership | None = None
+        self._stepped_aside: Controller | None = None
+        """The last controller, if its runtime did not answer when its life ended."""
         self._began = time.monotonic()
 
     @property
@@ -115,13 +117,23 @@ class Coordinator:
         membership, self._joined = self._joined or self._new_membership(), None
         try:
             if not membership.lives():
+                if not await self._can_help():
+                    return
                 await membership.join()
             await self._live(membership)
         except TorporError as error:
             log.warning("life_ended", node=self.node_id, why=error.message)
 
+    async def _can_help(self) -> bool:
+        """Whether a new life can do more than the members: the runtime answers, or answers none of them either."""
+        earlier = self._stepped_aside
+        return earlier is None or not seeing(await self._store.members()) or await earlier.runtime_answers()
+
     def _new_membership(self) -> Membership:
-        return Membership(self._store, self._identity, self._heartbeat, on_change=self.hint)
+        return Membership(self._store, self._identity, self._heartbeat, on_change=self.hint, sight=self._sight)
+
+    def _sight(self) -> RuntimeSight:
+        return self.controller.sight if self.controller is not None else RuntimeSight.UNKNOWN
 
     async def _live(self, membership: Membership) -> None:
         self._membership = membership
@@ -129,6 +141,7 @@ class Coordinator:
         try:
             await run_until_first_ends(membership.keep(), self.controller.run(), self._stand_for_lead(membership))
         finally:
+            self._stepped_aside = self.controller if self.controller.sight is RuntimeSight.SILENT else None
             self.controller, self._membership = None, None
             await membership.leave()
 

@@ -1,7 +1,8 @@
 """Keep this controller a member, and compute the shards that it owns.
 
 A membership (a *life*) is one row with an expiry, renewed by heartbeats. A controller whose heartbeat is too late is no longer
-a member. It knows that from its own monotonic clock, also without the database, and joins again as a new life.
+a member. It knows that from its own monotonic clock, also without the database, and joins again as a new life. A controller
+whose runtime does not answer ends its life if the runtime answers another member, which then takes over.
 """
 
 import asyncio
@@ -9,6 +10,7 @@ import contextlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 import structlog
 
@@ -51,6 +53,14 @@ class HeartbeatOptions:
     expiry_s: float
 
 
+class RuntimeSight(StrEnum):
+    """What a controller knows about its runtime."""
+
+    ANSWERS = "the last observation succeeded"
+    UNKNOWN = "there was no observation yet, or the runtime has been silent for a short time"
+    SILENT = "the runtime does not answer"
+
+
 class Membership:
     """One membership (life), from its join to its end."""
 
@@ -61,6 +71,7 @@ class Membership:
         heartbeat: HeartbeatOptions,
         *,
         on_change: Callable[[], None] = lambda: None,
+        sight: Callable[[], RuntimeSight] = lambda: RuntimeSight.ANSWERS,
         monotonic: Callable[[], float] = _since_boot_s,
     ) -> None:
         self.life = 0
@@ -70,6 +81,7 @@ class Membership:
         self._identity = identity
         self._heartbeat = heartbeat
         self._on_change = on_change
+        self._sight = sight
         self._monotonic = monotonic
         self._lives_until = 0.0
 
@@ -127,10 +139,14 @@ class Membership:
         self._require_life()
 
     async def _renew(self, began: float) -> None:
-        if not await self._store.live_on(self.life, expiry_s=self._heartbeat.expiry_s):
+        sight = self._sight()
+        is_answered = sight is RuntimeSight.ANSWERS
+        if not await self._store.live_on(self.life, expiry_s=self._heartbeat.expiry_s, sees_runtime=is_answered):
             raise Deposed(f"life {self.life} has expired, because its heartbeat was too late")
         self._lives_until = began + self._heartbeat.expiry_s
         await self._update_members()
+        if sight is RuntimeSight.SILENT and (others := seeing(self.members, but=self.life)):
+            raise Deposed(f"the runtime does not answer this controller; {others[0].node_id}, which it answers, takes over")
 
     def _require_life(self) -> None:
         if not self.lives():
@@ -150,3 +166,8 @@ class Membership:
             before, self.shards = self.shards, shards
             log.info("shards", life=self.life, now=len(shards), gained=len(shards - before), lost=len(before - shards))
             self._on_change()
+
+
+def seeing(members: Sequence[Member], *, but: int = 0) -> list[Member]:
+    """The members that the runtime answers, without this life."""
+    return [one for one in members if one.sees_runtime and one.epoch != but]

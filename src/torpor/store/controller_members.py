@@ -18,6 +18,8 @@ class Member:
     expires_at: datetime
     is_leader: bool
     confinement: ControllerConfinement = CONFINED
+    sees_runtime: bool = False
+    """The runtime answers it."""
 
 
 async def members(database: Any) -> Sequence[Member]:
@@ -42,4 +44,5 @@ def _to_member(row: Mapping[str, Any]) -> Member:
         confinement=ControllerConfinement(
             missing, row["is_accepted"], row["port_warning"], row["cpu_warning"], row["disk_warning"]
         ),
+        sees_runtime=row["sees_runtime"],
     )

@@ -102,9 +102,9 @@ class ControllerStore:
             )
             return epoch
 
-    async def live_on(self, life: int, *, expiry_s: float) -> bool:
+    async def live_on(self, life: int, *, expiry_s: float, sees_runtime: bool) -> bool:
         """Write a heartbeat; False when it came too late."""
-        return await self._database.fetchrow(CONTROLLER_STORE["live_on"], life, expiry_s) is not None
+        return await self._database.fetchrow(CONTROLLER_STORE["live_on"], life, expiry_s, sees_runtime) is not None
 
     async def members(self) -> Sequence[Member]:
         return await members(self._database)

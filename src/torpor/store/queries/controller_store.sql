@@ -31,7 +31,7 @@ SELECT count(*) FROM users WHERE is_active;
 
 -- name: live_on
 -- A heartbeat. One that comes too late fails, because other controllers may have taken over.
-UPDATE controllers SET expires_at = clock_timestamp() + make_interval(secs => $2::double precision)
+UPDATE controllers SET expires_at = clock_timestamp() + make_interval(secs => $2::double precision), sees_runtime = $3
 WHERE epoch = $1 AND expires_at > clock_timestamp()
 RETURNING epoch;
 
@@ -40,7 +40,7 @@ RETURNING epoch;
 SELECT DISTINCT ON (controllers.node_id) controllers.node_id, controllers.epoch, controllers.started_at, controllers.expires_at,
        controllers.epoch IS NOT DISTINCT FROM leader.controller AS is_leader,
        controllers.missing, controllers.is_accepted, controllers.port_warning, controllers.cpu_warning,
-       controllers.disk_warning
+       controllers.disk_warning, controllers.sees_runtime
 FROM controllers LEFT JOIN system_locks AS leader ON leader.lock_name = 'leader'
 WHERE controllers.expires_at > clock_timestamp()
 ORDER BY controllers.node_id, controllers.epoch DESC;
