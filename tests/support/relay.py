@@ -1,4 +1,4 @@
-"""A TCP relay in front of a server's Unix socket, whose connections a test cuts and freezes one by one."""
+"""A TCP relay in front of a server, whose connections a test cuts and freezes one by one."""
 
 import asyncio
 import contextlib
@@ -7,6 +7,9 @@ from enum import Enum
 from pathlib import Path
 
 PIECE_BYTES = 64 * 1024
+
+Server = Path | tuple[str, int]
+"""A Unix socket, or a host and a port."""
 
 
 class Direction(Enum):
@@ -19,7 +22,7 @@ class Direction(Enum):
 class Link:
     """One connection through the relay."""
 
-    def __init__(self, to: Path, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(self, to: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._to = to
         self._reader = reader
         self._writer = writer
@@ -52,7 +55,7 @@ class Link:
         """Runs until one end closes and the other end can know it."""
         await self._flows[Direction.TO_SERVER].wait()
         try:
-            reader, self._server = await asyncio.open_unix_connection(str(self._to))
+            reader, self._server = await _connect(self._to)
         except OSError:
             # The server does not run, but the client's connection was already accepted.
             self.cut()
@@ -80,10 +83,16 @@ class Link:
         await self._flows[way].wait()
 
 
+async def _connect(to: Server) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    if isinstance(to, Path):
+        return await asyncio.open_unix_connection(str(to))
+    return await asyncio.open_connection(*to)
+
+
 class Relay:
     """All connections of one client process to one server."""
 
-    def __init__(self, to: Path) -> None:
+    def __init__(self, to: Server) -> None:
         self.port = 0
         self.links: dict[Link, None] = {}
         self._to = to

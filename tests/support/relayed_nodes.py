@@ -16,6 +16,16 @@ LOOK_EVERY_S = 0.1
 READY_WITHIN_S = 180.0
 
 
+def postgres_relay(here: Cluster) -> Relay:
+    return Relay(here.postgres.socket / f".s.PGSQL.{PORT}")
+
+
+def url_through(relay: Relay, here: Cluster) -> str:
+    """The URL of the database, through its relay."""
+    login = urlsplit(here.postgres.dsn)
+    return f"postgresql://{login.username}:{login.password}@127.0.0.1:{relay.port}/{DATABASE}"
+
+
 @dataclass
 class RelayedNode:
     """One process and its connections. A restart replaces the process; name, port and relays stay."""
@@ -67,15 +77,14 @@ class RelayedNodes:
         await place.node.kill()
 
     async def _begin(self, stack: contextlib.AsyncExitStack, name: str, settings: Mapping[str, str]) -> RelayedNode:
-        postgres = Relay(self.here.postgres.socket / f".s.PGSQL.{PORT}")
+        postgres = postgres_relay(self.here)
         valkey = Relay(self.here.valkey.socket)
         for relay in (postgres, valkey):
             await stack.enter_async_context(relay.running())
-        login = urlsplit(self.here.postgres.dsn)
         port = free_port()
         settings = {
             **settings,
-            "database_url": f"postgresql://{login.username}:{login.password}@127.0.0.1:{postgres.port}/{DATABASE}",
+            "database_url": url_through(postgres, self.here),
             "redis_url": f"redis://127.0.0.1:{valkey.port}/0",
             "coordinator_node_id": name,
             "port": str(port),

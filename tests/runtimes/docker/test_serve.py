@@ -3,20 +3,19 @@
 import asyncio
 import contextlib
 import http.client
-import secrets
 import time
-from base64 import b64decode, b64encode
+from base64 import b64decode
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from ipaddress import ip_network
 from pathlib import Path
 
-import asyncpg
 import pytest
 
-from tests.support.cluster import Cluster, Node, cluster, many
+from tests.support.cluster import Cluster, Node, many
 from tests.support.docker_engine import DockerEngine
-from tests.support.s3_server import S3Server, s3_server
+from tests.support.s3_server import s3_server
+from tests.support.takeover import Installation, installation, revisions_of
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.anyio
@@ -67,35 +66,15 @@ def page_status(node: Node, name: str, token: str) -> int:
 
 
 @contextlib.asynccontextmanager
-async def installation(engine: DockerEngine, image: str, folder: Path, store: S3Server) -> AsyncIterator["Installation"]:
-    key = folder / "key"
-    key.write_bytes(b64encode(secrets.token_bytes(32)))
-    key.chmod(0o600)
+async def docker_installation(engine: DockerEngine, image: str, folder: Path) -> AsyncIterator[Installation]:
     settings = {
         "runtime": "docker",
         "workspace_image": image,
         "archive_url": "s3://homes/torpor",
-        "secret_key_file": str(key),
         "workspace_stop_grace": "2",
     }
-    async with cluster(folder) as here:
-        yield Installation(here, settings, engine.url)
-
-
-@dataclass
-class Installation:
-    here: Cluster
-    settings: dict[str, str]
-    engine_url: str
-
-    async def serve(self, role: str) -> Node:
-        """Only controllers get the address of the engine."""
-        settings = dict(self.settings)
-        if role == "controller":
-            settings["engine_url"] = self.engine_url
-        if role == "proxy":
-            settings["api_url"] = f"http://127.0.0.1:{self.here.living('api')[0].port}"
-        return await self.here.serve(role, **settings)
+    async with installation(folder, settings, {"engine_url": engine.url}) as made:
+        yield made
 
 
 def containers(engine: DockerEngine) -> set[str]:
@@ -117,7 +96,7 @@ async def test_each_process_is_killed_in_turn(
     with engine.network(), s3_server(str(bridge[1])) as store:
         for name, value in store.environment.items():
             monkeypatch.setenv(name, value)
-        async with installation(engine, image, tmp_path, store) as made:
+        async with docker_installation(engine, image, tmp_path) as made:
             here = made.here
             await asyncio.gather(*(made.serve("api") for _ in range(2)))
             await asyncio.gather(*(made.serve(role) for role in ("proxy", "proxy", "controller", "controller")))
@@ -184,11 +163,3 @@ async def execute(here: Cluster, name: str, script: str) -> str:
     done = await here.accepted("POST", f"/workspaces/{name}/exec", {"command": ["sh", "-c", script]})
     assert done["exit_code"] == 0, done
     return b64decode(done["stdout"]).decode()
-
-
-async def revisions_of(here: Cluster) -> dict[str, int]:
-    connection = await asyncpg.connect(here.postgres.dsn)
-    try:
-        return {row["name"]: row["revision"] for row in await connection.fetch("SELECT name, revision FROM workspaces")}
-    finally:
-        await connection.close()
