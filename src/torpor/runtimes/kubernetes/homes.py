@@ -25,7 +25,7 @@ from torpor.runtimes.kubernetes.cluster_client import (
 )
 from torpor.runtimes.kubernetes.listing import FINALIZER, MADE, ClaimedHome, ClusterListing, ListedClaim, listed_claim, listing
 from torpor.runtimes.kubernetes.options import KubernetesOptions
-from torpor.runtimes.kubernetes.pod_state import ListedPod, listed_pod
+from torpor.runtimes.kubernetes.pod_state import ListedPod, listed_pod, still_there
 from torpor.runtimes.kubernetes.quantity import is_larger
 from torpor.runtimes.object_labels import INSTALLATION, NONCE, WORKSPACE, home_name
 
@@ -208,11 +208,3 @@ class ClusterHomes:
         """Of a pod that is gone. Its Secret is still there if its agent has never answered."""
         if NONCE in pod.facts:
             await self._client.delete(SECRETS, manifests.secret_name(pod.name, pod.facts[NONCE]))
-
-
-def still_there(pod: ListedPod) -> str:
-    node = pod.node or "its node"
-    return (
-        f"the pod {pod.name} is being deleted since {pod.deleted_at}, and {node} has not confirmed its end; Torpor waits, "
-        f"because its processes may still run. If the node is lost for good, delete it (kubectl delete node {node})"
-    )

@@ -116,11 +116,17 @@ class ListedPod:
     def waiting(self) -> str:
         """What it waits for, for users; empty: nothing unusual."""
         if self.is_live and self.is_terminating:
-            return (
-                f"its pod {self.name} is being deleted since {self.deleted_at}, and the node {self.node or 'of it'} has not "
-                "confirmed its end yet"
-            )
+            return still_there(self)
         return self.trouble.message if self.trouble is not None else ""
+
+
+def still_there(pod: ListedPod) -> str:
+    """Why a pod that is being deleted is waited for."""
+    node = pod.node or "its node"
+    return (
+        f"the pod {pod.name} is being deleted since {pod.deleted_at}, and {node} has not confirmed its end; Torpor waits, "
+        f"because its processes may still run. If the node is lost for good, delete it (kubectl delete node {node})"
+    )
 
 
 def listed_pod(pod: Mapping[str, Any]) -> ListedPod:

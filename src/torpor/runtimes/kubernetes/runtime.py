@@ -195,7 +195,7 @@ class KubernetesRuntime(AgentRuntime):
         try:
             with _refusals():
                 return await self._home_bytes(home)
-        except Failed as failure:
+        except (Failed, Refused) as failure:
             raise Unavailable(f"the home of workspace {home.workspace_id} cannot be measured: {failure.message}") from failure
 
     async def _home_bytes(self, home: Home) -> int | None:
@@ -236,9 +236,10 @@ class KubernetesRuntime(AgentRuntime):
             wanted = self._pods.wanted(container, opened, fence.epoch, nonce)
             pod: ListedPod | None = None
             if current is not None:
-                running = self._pods.running(current) if current.has_started else None
+                # A pod that is being deleted is waited for, also if its agent does not answer any more.
+                running = self._pods.running(current) if current.has_started and not current.is_terminating else None
                 has_orders = running is not None and await running.was_ordered()
-                if running is not None and has_orders and current.home == home and not current.is_terminating:
+                if running is not None and has_orders and current.home == home:
                     self._running.add(running)
                     return
                 if not has_orders and _can_go_on(current, wanted):
