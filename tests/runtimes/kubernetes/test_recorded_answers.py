@@ -92,7 +92,7 @@ def test_a_pod_that_was_deleted_on_a_lost_node_may_still_have_processes() -> Non
     assert pod.is_live
     assert pod.is_terminating
     assert not pod.counts_as_ended
-    assert "the node node-1 has not confirmed its end" in pod.waiting
+    assert "node-1 has not confirmed its end" in pod.waiting
 
 
 def test_a_claim_that_was_deleted_by_hand_is_illegible_and_names_its_volume() -> None:
