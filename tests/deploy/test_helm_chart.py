@@ -241,7 +241,7 @@ def test_selectors_find_the_pods_of_one_role(rendered: Rendered) -> None:
 
 
 def test_every_pod_is_restricted_and_only_controllers_have_a_token(rendered: Rendered) -> None:
-    assert len(rendered.pods) == 5
+    assert len(rendered.pods) == 6
     for name, pod in rendered.pods.items():
         spec = pod["spec"]
         assert (spec["securityContext"]["runAsNonRoot"], spec["securityContext"]["runAsUser"]) == (True, 65532)
@@ -255,8 +255,12 @@ def test_every_pod_is_restricted_and_only_controllers_have_a_token(rendered: Ren
                 "runAsNonRoot": True,
                 "capabilities": {"drop": ["ALL"]},
             }
-        assert {next(iter(volume.keys() - {"name"})) for volume in spec["volumes"]} <= {"emptyDir", "secret", "configMap"}
-        assert spec["automountServiceAccountToken"] is name.endswith(("-controller", "-test"))
+        assert {next(iter(volume.keys() - {"name"})) for volume in spec.get("volumes", ())} <= {
+            "emptyDir",
+            "secret",
+            "configMap",
+        }
+        assert spec["automountServiceAccountToken"] is name.endswith(("-controller", "-doctor"))
         assert spec.get("serviceAccountName", "").endswith("-controller") is spec["automountServiceAccountToken"]
     for account in rendered.all("ServiceAccount"):
         assert account["automountServiceAccountToken"] is False
@@ -266,7 +270,7 @@ def test_every_volume_is_mounted_from_an_object_of_the_chart_or_an_existing_one(
     existing = {"torpor", "torpor-key"}
     known = existing | {one["metadata"]["name"] for kind in ("Secret", "ConfigMap") for one in rendered.all(kind)}
     for pod in rendered.pods.values():
-        volumes = {volume["name"]: volume for volume in pod["spec"]["volumes"]}
+        volumes = {volume["name"]: volume for volume in pod["spec"].get("volumes", ())}
         for container in containers(pod):
             assert {mount["name"] for mount in container.get("volumeMounts", ())} <= volumes.keys()
             assert {one["secretRef"]["name"] for one in container.get("envFrom", ())} <= known
@@ -436,7 +440,7 @@ def test_the_migration_runs_before_all_with_its_own_copy_of_the_secrets(everythi
     assert containers(minimal.pods["torpor-migration"])[0]["envFrom"] == [{"secretRef": {"name": "torpor"}}]
     # Hooks run before service accounts exist.
     assert "serviceAccountName" not in job["spec"]["template"]["spec"]
-    key = everything.one("Secret", "tor-key")
+    key = everything.one("Secret", "tor-installation-key")
     assert key["stringData"] == {"torpor.key": KEY}
     assert key["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
     assert not minimal.has("Secret")

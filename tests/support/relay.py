@@ -122,7 +122,7 @@ class Relay:
             link.cut()
 
     @contextlib.asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
+    async def running(self, host: str = "127.0.0.1") -> AsyncIterator[None]:
         tasks: set[asyncio.Task[None]] = set()
 
         async def carry(link: Link) -> None:
@@ -140,7 +140,7 @@ class Relay:
             tasks.add(task)
             task.add_done_callback(tasks.discard)
 
-        server = await asyncio.start_server(accepted, "127.0.0.1", 0)
+        server = await asyncio.start_server(accepted, host, 0)
         self.port = server.sockets[0].getsockname()[1]
         try:
             yield

@@ -64,5 +64,5 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- end }}
 
 {{- define "torpor.keySecretName" -}}
-{{ .Values.installationKey.existingSecret | default (printf "%s-key" (include "torpor.fullname" .)) }}
+{{ .Values.installationKey.existingSecret | default (printf "%s-installation-key" (include "torpor.fullname" .)) }}
 {{- end }}
