@@ -55,9 +55,18 @@ class ControlPlane:
         self.add("kube-apiserver", self._api_options())
         self.wait()
         if not self.alone:
-            self.add("kube-controller-manager", self._controller_options())
-            kubeconfig = self.certificates.kubeconfig(self.url, "system:kube-scheduler")
-            self.add("kube-scheduler", {"kubeconfig": kubeconfig, "leader-elect": "false", "secure-port": 0})
+            self._start_controllers({})
+
+    def _start_controllers(self, more: Mapping[str, object]) -> None:
+        self.add("kube-controller-manager", {**self._controller_options(), **more})
+        kubeconfig = self.certificates.kubeconfig(self.url, "system:kube-scheduler")
+        self.add("kube-scheduler", {"kubeconfig": kubeconfig, "leader-elect": "false", "secure-port": 0, **more})
+
+    def restart_controllers(self, requests_per_s: int) -> None:
+        """The controller manager and the scheduler call the API server more often than by default."""
+        for name in ("kube-scheduler", "kube-controller-manager"):
+            self.components.pop(name).stop()
+        self._start_controllers({"kube-api-qps": requests_per_s, "kube-api-burst": requests_per_s})
 
     def add(self, name: str, options: Mapping[str, object], *, program: tuple[str, ...] = ()) -> Component:
         """Start a component, which is a program of Kubernetes or another one."""

@@ -60,7 +60,7 @@ async def choose_engine(
         case "docker" | "podman":
             return await docker_engine(settings, databases, stack, on_change)
         case "kubernetes":
-            return await kubernetes_engine(settings, databases, stack)
+            return await kubernetes_engine(settings, databases, stack, on_change)
         case _:
             return _process(settings, parts, stack, on_change)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from collections.abc import Callable
 
 from torpor import __version__
 from torpor.archives.store import StoreAddress
@@ -23,14 +24,17 @@ KIT_IMAGE = "torpor-kit"
 """The name of the image with the kit, which deploy/images/Dockerfile builds."""
 
 
-async def kubernetes_engine(settings: Settings, databases: RoleDatabases, stack: contextlib.AsyncExitStack) -> EngineParts:
+async def kubernetes_engine(
+    settings: Settings, databases: RoleDatabases, stack: contextlib.AsyncExitStack, on_change: Callable[[str], None]
+) -> EngineParts:
     """Only a controller gets a runtime: API and proxy need no rights in the cluster."""
     require_object_store(settings)
     parts = await engine_access(settings, databases, stack)
     if databases.controller is None:
         return EngineParts(None, parts.access, parts.archives)
     options = await asyncio.to_thread(kubernetes_options, settings, await installation_name(databases))
-    runtime = KubernetesRuntime(options, installation_key=parts.key, kept_logs=StoredLogs(databases.controller))
+    kept_logs = StoredLogs(databases.controller)
+    runtime = KubernetesRuntime(options, installation_key=parts.key, kept_logs=kept_logs, on_change=on_change)
     stack.push_async_callback(runtime.close)
     return EngineParts(runtime, parts.access, parts.archives)
 

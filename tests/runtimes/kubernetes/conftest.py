@@ -213,7 +213,7 @@ async def make_runtime(installed: InstalledCluster, installation: str) -> AsyncI
     made: list[KubernetesRuntime] = []
     logs = LogsInMemory()
 
-    def make(**changes: Any) -> KubernetesRuntime:
+    def make(on_change: Callable[[str], None] = lambda _workspace_id: None, **changes: Any) -> KubernetesRuntime:
         options = KubernetesOptions(
             installation,
             IMAGE,
@@ -225,7 +225,8 @@ async def make_runtime(installed: InstalledCluster, installation: str) -> AsyncI
             kubeconfig=installed.kubeconfig,
             namespace=NAMESPACE,
         )
-        made.append(KubernetesRuntime(replace(options, **changes), installation_key=INSTALLATION_KEY, kept_logs=logs))
+        options = replace(options, **changes)
+        made.append(KubernetesRuntime(options, installation_key=INSTALLATION_KEY, kept_logs=logs, on_change=on_change))
         return made[-1]
 
     with installed.cluster.network():

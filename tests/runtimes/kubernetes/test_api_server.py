@@ -50,6 +50,13 @@ async def test_of_controllers_that_create_and_mark_a_home_at_once_all_agree(make
             assert (await one.observe()).of(home.workspace_id).volumes == {ObservedVolume(1, marker_of(home))}
 
 
+async def test_a_list_that_needs_several_answers_is_whole(make_runtime: MakeRuntime) -> None:
+    runtime = make_runtime(page=2)
+    await runtime.start()
+    homes = [await ready(runtime) for _ in range(5)]
+    assert (await runtime.observe()).seen.keys() == {home.workspace_id for home in homes}
+
+
 async def test_a_controller_that_was_replaced_cannot_remove_a_home(
     installed: InstalledCluster, make_runtime: MakeRuntime, runtime: KubernetesRuntime
 ) -> None:

@@ -36,6 +36,19 @@ async def is_absent(runtime: KubernetesRuntime, home: Home) -> bool:
     return (await runtime.observe(frozenset({home.workspace_id}))).of(home.workspace_id).container is None
 
 
+async def test_a_program_that_answers_is_reported_at_once(installed: InstalledCluster, make_runtime: MakeRuntime) -> None:
+    reported: list[str] = []
+    runtime = make_runtime(reported.append)
+    await runtime.start()
+    home = await ready(runtime)
+    await runtime.ensure_running(world_of(installed, runtime).serving(home), FENCE, unheard)
+    await until(lambda: reported, within_s=START_S)
+    assert reported == [home.workspace_id]
+    seen = (await runtime.observe()).of(home.workspace_id).container
+    assert seen is not None
+    assert seen.ready
+
+
 # ── never two writers ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
 import httpx2
+import msgspec
 import yaml
 from lightkube import KubeConfig
 from lightkube.config.client_adapter import AsyncClient, ConnectionParams
@@ -27,6 +28,36 @@ NETWORK_POLICIES = "networkpolicies"
 GROUPS = {NETWORK_POLICIES: "apis/networking.k8s.io/v1"}
 PODS, CLAIMS, SECRETS, EVENTS = "pods", "persistentvolumeclaims", "secrets", "events"
 JsonObject = dict[str, Any]
+
+
+class _ListedMetadata(msgspec.Struct, rename="camel", omit_defaults=True):
+    """Without managedFields, which are half of each object and are not needed."""
+
+    name: str
+    uid: str
+    resource_version: str
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    finalizers: list[str] | None = None
+    deletion_timestamp: str | None = None
+
+
+class _ListedObject(msgspec.Struct, omit_defaults=True):
+    metadata: _ListedMetadata
+    spec: JsonObject | None = None
+    status: JsonObject | None = None
+
+
+class _PageMetadata(msgspec.Struct):
+    next_page: str = msgspec.field(default="", name="continue")
+
+
+class _Page(msgspec.Struct):
+    metadata: _PageMetadata
+    items: list[_ListedObject] | None = None
+
+
+_PAGES = msgspec.json.Decoder(_Page)
 
 
 class ClusterRefusal(TorporError):
@@ -67,9 +98,19 @@ class ClusterClient:
     # ── objects ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def listed(self, kind: str, selector: str) -> list[JsonObject]:
-        """All objects with these labels, as they are now: a list without a version is consistent."""
-        found = await self._call("GET", self._path(kind), params={"labelSelector": selector})
-        return list(found.get("items") or ())
+        """All objects with these labels, as they are now: a list without a version is consistent, and so are its pages."""
+        found: list[JsonObject] = []
+        wanted = {"labelSelector": selector, "limit": str(self._options.page)}
+        while True:
+            answer = await self._send("GET", self._path(kind), params=wanted)
+            try:
+                page = _PAGES.decode(answer.content)
+            except msgspec.DecodeError as error:
+                raise self._not_a_cluster(answer) from error
+            found += (msgspec.to_builtins(item) for item in page.items or ())
+            if not page.metadata.next_page:
+                return found
+            wanted["continue"] = page.metadata.next_page
 
     async def get(self, kind: str, name: str) -> JsonObject | None:
         try:
@@ -163,8 +204,11 @@ class ClusterClient:
         try:
             found = answer.json()
         except ValueError as error:
-            raise Unavailable(f"{self.server} does not answer like a Kubernetes cluster: {answer.text[:200]!r}") from error
+            raise self._not_a_cluster(answer) from error
         return found if isinstance(found, dict) else {}
+
+    def _not_a_cluster(self, answer: httpx2.Response) -> Unavailable:
+        return Unavailable(f"{self.server} does not answer like a Kubernetes cluster: {answer.text[:200]!r}")
 
     async def _send(
         self,

@@ -69,8 +69,8 @@ class ClusterHomes:
             if not only:
                 return ClusterListing()
             selector += f",{WORKSPACE} in ({','.join(sorted(only))})"
-        await self.open_identity()
-        pods = [listed_pod(pod) for pod in await self._client.listed(PODS, selector)]
+        _, found_pods = await asyncio.gather(self.open_identity(), self._client.listed(PODS, selector))
+        pods = [listed_pod(pod) for pod in found_pods]
         claims = [one for claim in await self._client.listed(CLAIMS, selector) if (one := listed_claim(claim)) is not None]
         if only is not None:
             pods = [pod for pod in pods if pod.workspace_id in only]

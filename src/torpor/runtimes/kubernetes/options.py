@@ -53,10 +53,14 @@ class KubernetesOptions:
     jobs: PodOptions = field(default_factory=PodOptions)
     network: NetworkRules | None = None
     """What the cluster permits; None: Torpor writes no NetworkPolicies."""
+    page: int = 500
+    """Objects of a list in one answer: its memory is bounded, and other work goes on between two answers."""
     call_s: float = 30.0
     """The timeout of one call to the cluster."""
     probe_s: float = 2.0
     """How long an observation waits for the agent of one pod."""
+    ready_s: float = 300.0
+    """How long the agent of a new pod watches whether its program is ready."""
     start_s: float = 900.0
     """How long a start waits for a node or an image."""
 

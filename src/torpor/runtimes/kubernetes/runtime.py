@@ -3,13 +3,14 @@
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from typing import Any
 
 from torpor.domain.disk import Disk
 from torpor.domain.errors import Code, Failed, Refused, Unavailable
 from torpor.domain.records import Marker, Observation, ObservedContainer, ObservedVolume, ProgramExit, Survey
 from torpor.kit import layout
+from torpor.loops import stop
 from torpor.ports import Container, Fence, Home, HomeJob, KeptLogs, Progress
 from torpor.runtimes import agent_client, record_changes
 from torpor.runtimes.agent_runtime import AgentRuntime
@@ -26,6 +27,7 @@ from torpor.runtimes.kubernetes.pod_state import ListedPod
 from torpor.runtimes.kubernetes.pods import ClusterPods, new_nonce
 from torpor.runtimes.object_labels import ORDER
 from torpor.runtimes.program_orders import HOME, INSIDE, orders
+from torpor.runtimes.running_container import RunningContainer
 from torpor.runtimes.timeouts import finish_despite_cancel
 
 
@@ -34,9 +36,18 @@ class KubernetesRuntime(AgentRuntime):
 
     name = "kubernetes"
 
-    def __init__(self, options: KubernetesOptions, *, installation_key: bytes, kept_logs: KeptLogs) -> None:
+    def __init__(
+        self,
+        options: KubernetesOptions,
+        *,
+        installation_key: bytes,
+        kept_logs: KeptLogs,
+        on_change: Callable[[str], None] = lambda _workspace_id: None,
+    ) -> None:
+        """`on_change` is called with the workspace of each pod that becomes ready. It is only a hint."""
         super().__init__(options.probe_s, kept_logs)
         self._options = options
+        self._on_change = on_change
         self._client = ClusterClient(options)
         self._homes = ClusterHomes(self._client, options)
         self._pods = ClusterPods(self._client, self._homes, options, installation_key)
@@ -44,6 +55,8 @@ class KubernetesRuntime(AgentRuntime):
         self._epochs: dict[str, int] = {}
         self._locks = WorkspaceLocks()
         self._is_isolated = False
+        self._tasks: set[asyncio.Task[None]] = set()
+        """All work in the background."""
 
     async def start(self) -> None:
         """Refused if the configuration of the cluster cannot be used."""
@@ -75,7 +88,13 @@ class KubernetesRuntime(AgentRuntime):
         self._is_isolated = True
 
     async def close(self) -> None:
+        await stop(*self._tasks)
         await self._client.close()
+
+    def _in_background(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     # ── observation ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -258,7 +277,8 @@ class KubernetesRuntime(AgentRuntime):
     ) -> None:
         try:
             running, now = await self._pods.until_agent(pod, progress)
-            await self._homes.note_made(opened.home, opened.birth)
+            if opened.claim is not None and not opened.claim.is_made:
+                await self._homes.note_made(opened.home, opened.birth)
             environment = await self._pods.image_environment(running)
             await self._check(opened, fence, now)
             assert opened.record is not None
@@ -275,6 +295,12 @@ class KubernetesRuntime(AgentRuntime):
             await finish_despite_cancel(self._pods.discard(pod, fence.epoch))
             raise
         self._running.add(running)
+        self._in_background(self._report_ready(running))
+
+    async def _report_ready(self, running: RunningContainer) -> None:
+        """Call `on_change` when the program's port answers, so that callers need not poll."""
+        if await running.becomes_ready(self._options.probe_s, self._options.ready_s):
+            self._on_change(running.workspace_id)
 
     async def _check(self, opened: ClaimedHome, fence: Fence, own: ListedPod) -> None:
         """Before the orders: this pod and this record are still the current ones, and no other pod uses the home."""
