@@ -7,9 +7,10 @@ One engine, one image, the same program, in turn:
     wake    a request to a stopped workspace, until the first byte of the program's answer
     idle    many running workspaces: CPU of Torpor, memory of each agent
 
-It starts a private engine, as the tests do (root, package docker.io).
+It starts a private engine, as the tests do (root, package docker.io). With `--kubernetes`, the start on a Kubernetes cluster is
+compared with `kubectl apply` instead (`bench/kubernetes_start.py`).
 
-    python bench/engines.py [--wakes 20] [--idle 50] [--idle-s 60] [--json]
+    python bench/engines.py [--wakes 20] [--idle 50] [--idle-s 60] [--kubernetes] [--json]
 """
 
 import argparse
@@ -81,8 +82,15 @@ def main() -> int:
     parser.add_argument("--wakes", type=int, default=20)
     parser.add_argument("--idle", type=int, default=50)
     parser.add_argument("--idle-s", type=float, default=60.0)
+    parser.add_argument("--kubernetes", action="store_true")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
+    if given.kubernetes:
+        from bench import kubernetes_start
+
+        started = kubernetes_start.measure(given.wakes)
+        print(json.dumps(asdict(started)) if given.json else kubernetes_start.report(started))
+        return 0
     if os.getuid() != 0 or shutil.which("dockerd") is None:
         print("left out: it needs root and the package docker.io", file=sys.stderr)
         return 0
