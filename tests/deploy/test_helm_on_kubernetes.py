@@ -20,12 +20,12 @@ import yaml
 from tools.tour import tour_of
 
 from tests.deploy.conftest import BEGIN, ROOT, HowTo
-from tests.deploy.test_helm_chart import EVERYTHING, HOW_TO, LEAST, MINIMAL, documented
+from tests.deploy.test_helm_chart import HOW_TO, VALUES, documented
 from tests.support.cluster_services import SERVICES
 from tests.support.docker_engine import DockerEngine
 from tests.support.helm import CHART, NAMESPACE, RELEASE, Rendered, run_helm
 from tests.support.kubernetes_cluster import ADDRESS, IMAGE, KubernetesCluster, api_server, cluster
-from tests.support.kubernetes_control_plane import as_list
+from tests.support.kubernetes_control_plane import ControlPlane, as_list
 from tests.support.network_namespace import network_of
 from tests.support.product import TORPOR
 from tests.support.s3_server import s3_server
@@ -37,6 +37,16 @@ HOST, DOMAIN = documented()["host"], documented()["workspaceDomain"]
 FILL = "head -c 300000 /dev/urandom > ~/blob; cat ~/blob"
 HELM_S = 400.0
 PATIENCE_S = 120.0
+STRANGER = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "stranger"}}
+CONNECT = """
+import socket, sys
+for word in sys.argv[1:]:
+    role, address = word.split("=")
+    with socket.socket() as probe:
+        probe.settimeout(3)
+        if probe.connect_ex((address, 8080)) == 0:
+            print(role)
+"""
 # Of the Prometheus operator; only its name matters here.
 SERVICE_MONITORS = {
     "apiVersion": "apiextensions.k8s.io/v1",
@@ -169,7 +179,7 @@ def images(engine: DockerEngine, how_to: HowTo) -> list[bytes]:
 
 @pytest.fixture
 def kubernetes(images: list[bytes], tmp_path: Path) -> Iterator[Installation]:
-    with cluster(dns=True) as made, made.network(), s3_server(ADDRESS) as store:
+    with cluster(dns=True, network_policies=True) as made, made.network(), s3_server(ADDRESS) as store:
         module = ("env", f"PYTHONPATH={ROOT}", sys.executable, "-m")
         folder = made.control.folder / "services"
         folder.mkdir()
@@ -211,6 +221,30 @@ def ready_replicas(here: Installation) -> dict[str, int]:
     return {one["metadata"]["name"]: one["status"].get("readyReplicas", 0) for one in here.get("deployments")["items"]}
 
 
+def reached_by_a_stranger(here: Installation) -> set[str]:
+    """The roles whose pods another pod of the namespace can connect to, at the port for requests."""
+    roles = {one["metadata"]["labels"]["app.kubernetes.io/component"]: one["status"]["podIP"] for one in serving_pods(here)}
+    container = {
+        "name": "stranger",
+        "image": IMAGES[0],
+        "imagePullPolicy": "Never",
+        "command": ["python3", "-c", CONNECT, *(f"{role}={address}" for role, address in roles.items())],
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+    }
+    security = {"runAsNonRoot": True, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}}
+    spec = {"restartPolicy": "Never", "securityContext": security, "containers": [container]}
+    here.kubectl("apply", "--filename", "-", stdin=as_list({**STRANGER, "spec": spec}))
+    here.kubectl(
+        "wait", "pod/stranger", "--for=jsonpath={.status.phase}=Succeeded", f"--timeout={PATIENCE_S:g}s", timeout_s=130
+    )
+    return set(here.kubectl("logs", "stranger").split())
+
+
+def serving_pods(here: Installation) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = here.get("pods", "--selector", "app.kubernetes.io/part-of=torpor")["items"]
+    return found
+
+
 def leader_of_two(here: Installation) -> str | None:
     """None until the processes of the former release have ended, and one of the others leads."""
     members = here.members()
@@ -244,6 +278,7 @@ def test_the_chart_installs_a_torpor_that_survives(kubernetes: Installation) -> 
     here.sign_in("eve", password)
     answer, said = here.ask("/metrics")
     assert answer.status == 404, said
+    assert reached_by_a_stranger(here) == {"proxy"}
     here.torpor("create", "demo", "--wait")
     blob = here.torpor("exec", "demo", "--", "sh", "-c", FILL)
     assert len(blob) == 300000
@@ -285,21 +320,25 @@ def test_a_wrong_setting_stops_the_installation_before_anything_is_changed(kuber
     with pytest.raises(AssertionError, match="TORPOR_STANDBY_TLL is not a setting; did you mean TORPOR_STANDBY_TTL"):
         here.helm("install", RELEASE, str(CHART), "--wait", "--timeout", "3m", values=values)
     assert here.names("deployments") == set()
+    assert len(here.names("pods", "app.kubernetes.io/component=migration")) == 1, "a wrong setting is not tried again"
+
+
+@pytest.fixture(scope="module")
+def control() -> Iterator[ControlPlane]:
+    """An API server with the namespaces of the values."""
+    with api_server() as control:
+        labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+        names = [{"name": name, "labels": labels} for name in (NAMESPACE, "workspaces")]
+        control.apply(SERVICE_MONITORS, *({"apiVersion": "v1", "kind": "Namespace", "metadata": name} for name in names))
+        wait_until(lambda: "servicemonitors" in control.kubectl("api-resources", "--api-group", "monitoring.coreos.com"))
+        yield control
 
 
 @pytest.mark.kubernetes
-@pytest.mark.parametrize(
-    "values", [MINIMAL, EVERYTHING, LEAST, documented()], ids=["minimal", "everything", "least", "documented"]
-)
-def test_an_api_server_accepts_all_objects(values: dict[str, Any], tmp_path: Path) -> None:
-    rendered = Rendered(values, tmp_path)
-    with api_server() as control:
-        control.apply(SERVICE_MONITORS)
-        for name in (NAMESPACE, "workspaces"):
-            labels = {"pod-security.kubernetes.io/enforce": "restricted"}
-            control.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
-        wait_until(lambda: "servicemonitors" in control.kubectl("api-resources", "--api-group", "monitoring.coreos.com"))
-        strict = ("--dry-run=server", "--validate=strict", "--namespace", NAMESPACE)
-        for one in rendered.objects:
-            flags = strict[:-2] if "namespace" in one["metadata"] else strict
-            control.kubectl("apply", *flags, "--filename", "-", stdin=as_list(one))
+@pytest.mark.api_server
+@pytest.mark.parametrize("name", VALUES)
+def test_an_api_server_accepts_all_objects(control: ControlPlane, name: str, tmp_path: Path) -> None:
+    for one in Rendered(VALUES[name], tmp_path).objects:
+        where = () if "namespace" in one["metadata"] else ("--namespace", NAMESPACE)
+        strict = ("--dry-run=server", "--validate=strict", *where)
+        control.kubectl("apply", *strict, "--filename", "-", stdin=as_list(one))
