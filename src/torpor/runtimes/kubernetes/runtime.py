@@ -128,8 +128,9 @@ class KubernetesRuntime(AgentRuntime):
         revision = (record.revision if record is not None else None) or 0
         running = self._pods.running(pod)
         ended = await self._end_of(pod) if pod.counts_as_ended else None
-        # A pod that is being deleted will not run for long, even if its node does not answer.
-        can_be_ready = running is not None and pod.has_started and not pod.is_terminating
+        # A pod that is being deleted will not run for long, even if its node does not answer. Of other pods the agent is asked:
+        # the node reports a start up to a second later.
+        can_be_ready = running is not None and not pod.is_terminating
         ready = can_be_ready and running is not None and await running.is_ready(self._options.probe_s)
         location = running.location if running is not None else None
         waiting = self._pods.waiting(pod) if not ready else ""
