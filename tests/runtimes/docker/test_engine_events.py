@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from functools import partial
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,9 @@ from tests.support.podman_engine import PodmanEngine, podman_engine
 from tests.support.product import Product
 from tests.support.waiting import until, wait_until
 from torpor.loops import start_tasks, stop
+from torpor.runtimes.change_hints import ChangeHints
 from torpor.runtimes.docker.docker_client import DockerClient
-from torpor.runtimes.docker.engine_events import EngineEvents, changed_workspace
+from torpor.runtimes.docker.engine_events import changed_workspace, changes
 
 RESYNC_S = 3600
 NOTICED_WITHIN_S = 20.0
@@ -104,7 +106,7 @@ async def test_the_events_resume_after_a_restart_of_the_engine(
     with an_engine() as engine:
         client, heard = DockerClient(engine.url, call_s=20.0), list[str]()
         client.connect()
-        [listening] = start_tasks(EngineEvents(client, "ours", heard.append).run())
+        [listening] = start_tasks(ChangeHints(partial(changes, client, "ours"), heard.append).run())
         try:
             engine.docker("import", "-", "torpor-test:1", stdin=packed_image)
             await until(lambda: hears_an_end(engine, heard))

@@ -17,11 +17,12 @@ from torpor.domain.errors import Code, Failed, TorporError, Unavailable
 from torpor.domain.records import ObservedVolume
 from torpor.ports import Fence, Home
 from torpor.runtimes.kubernetes.runtime import KubernetesRuntime
-from torpor.runtimes.object_labels import home_name
+from torpor.runtimes.object_labels import container_name, home_name
 
 pytestmark = [pytest.mark.anyio, pytest.mark.api_server]
 
 SEEN_S = 30.0
+HEARD_S = 3.0
 CONTROLLERS, ROUNDS = 4, 10
 
 
@@ -116,7 +117,7 @@ async def begun(installed: InstalledCluster, runtime: KubernetesRuntime, home: H
         yield found
     finally:
         starting.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
+        with contextlib.suppress(asyncio.CancelledError, Failed):
             await starting
 
 
@@ -159,6 +160,34 @@ async def test_a_start_that_waits_too_long_fails_and_leaves_nothing(
         await runtime.ensure_running(world_of(installed, runtime).serving(home), FENCE, unheard)
     assert "did not start within 1 s" in failure.value.message
     assert (pod_of(installed, home), secrets_of(installed, home)) == (None, [])
+
+
+# ── hints ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_pod_that_is_deleted_is_reported_at_once_also_after_a_restart_of_the_api_server(
+    installed: InstalledCluster, make_runtime: MakeRuntime
+) -> None:
+    reported: list[str] = []
+    runtime = make_runtime(reported.append)
+    await runtime.start()
+    server = installed.cluster.control.components["kube-apiserver"]
+    for is_restarted in (False, True):
+        if is_restarted:
+            server.stop()
+            server.start()
+            await asyncio.to_thread(installed.cluster.control.wait)
+
+        async def is_heard() -> bool:
+            """The deletion of a new pod. The first one may come before the watch."""
+            home = await ready(runtime)
+            async with begun(installed, runtime, home):
+                installed.kubectl("delete", "pod", container_name(home.workspace_id), "--wait=false")
+                with contextlib.suppress(TimeoutError):
+                    await until(lambda: home.workspace_id in reported, within_s=HEARD_S)
+            return home.workspace_id in reported
+
+        await until(is_heard, within_s=SEEN_S)
 
 
 # ── bad input ─────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -18,11 +18,11 @@ from torpor.ports import Container, Fence, Home, HomeJob, KeptLogs, Progress
 from torpor.runtimes import record_changes
 from torpor.runtimes.ability import Ability
 from torpor.runtimes.agent_runtime import AgentRuntime
-from torpor.runtimes.docker import isolation
+from torpor.runtimes.change_hints import ChangeHints
+from torpor.runtimes.docker import engine_events, isolation
 from torpor.runtimes.docker.confinement import abilities
 from torpor.runtimes.docker.containers import MARKER_PATH, EngineContainers
 from torpor.runtimes.docker.docker_client import DockerClient, EngineRefusal
-from torpor.runtimes.docker.engine_events import EngineEvents
 from torpor.runtimes.docker.firewall import FirewallMissing
 from torpor.runtimes.docker.homes import EngineHomes
 from torpor.runtimes.docker.images import EngineImage, EngineImages
@@ -69,7 +69,7 @@ class DockerRuntime(AgentRuntime):
         self._containers = EngineContainers(self._engine, options, installation_key, self._kit, self._images)
         self._jobs = EngineJobs(self._engine, self._homes, options, installation_key, self._kit)
         self._isolation = NetworkIsolation(self._engine, options)
-        self._events = EngineEvents(self._engine, options.installation, on_change)
+        self._hints = ChangeHints(partial(engine_events.changes, self._engine, options.installation), on_change)
         self._rules_checked_at = -math.inf
         self._epochs: dict[str, int] = {}
         self._locks = WorkspaceLocks()
@@ -89,7 +89,7 @@ class DockerRuntime(AgentRuntime):
                 await self._isolation.prove_early()
         except FirewallMissing as missing:
             raise Refused("no_isolation", isolation.refusal(missing)) from missing
-        self._in_background(self._events.run())
+        self._in_background(self._hints.run())
 
     async def abilities(self) -> tuple[Ability, ...]:
         """What the engine confines; Unavailable if it does not answer. Works before `start`, and changes nothing."""

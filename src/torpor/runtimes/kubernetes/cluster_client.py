@@ -6,7 +6,7 @@ The connection (addresses, certificates, tokens that are renewed) is that of lig
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Any
 
 import httpx2
@@ -23,6 +23,8 @@ from torpor.runtimes.kubernetes.options import KubernetesOptions
 NOT_FOUND, CONFLICT, GONE, INVALID = 404, 409, 410, 422
 UNAUTHORIZED, FORBIDDEN, TOO_MANY = 401, 403, 429
 SERVER_ERRORS = 500
+BOOKMARKS_S = 150.0
+"""A watch without a message for so long is lost: the cluster sends a bookmark about once a minute."""
 MERGE_PATCH = "application/merge-patch+json"
 NETWORK_POLICIES = "networkpolicies"
 GROUPS = {NETWORK_POLICIES: "apis/networking.k8s.io/v1"}
@@ -167,7 +169,6 @@ class ClusterClient:
         http = self._connected()
         url = f"{self._path(PODS, pod)}/log"
         timeout = httpx2.Timeout(self._options.call_s, read=None)
-        rest = b""
         with contextlib.suppress(httpx2.HTTPError):
             async with http.stream("GET", url, params={"follow": "true"}, timeout=timeout) as answer:
                 if answer.status_code == FORBIDDEN:
@@ -175,12 +176,34 @@ class ClusterClient:
                     raise translated(answer.status_code, _message(answer), "GET", url, self.server)
                 if answer.status_code != httpx2.codes.OK:
                     return
-                async for data in answer.aiter_bytes():
-                    *lines, rest = (rest + data).split(b"\n")
-                    for line in lines:
+                async with contextlib.aclosing(_lines(answer)) as lines:
+                    async for line in lines:
                         yield line
-        if rest:
-            yield rest
+
+    # ── changes ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def watched(self, kind: str, selector: str, has_connected: Callable[[], None]) -> AsyncGenerator[bytes, None]:
+        """Every change of objects with these labels from now on, one line of JSON each, until the cluster ends the watch."""
+        newest = await self._call("GET", self._path(kind), params={"labelSelector": selector, "limit": "1"})
+        wanted = {
+            "watch": "true",
+            "labelSelector": selector,
+            "resourceVersion": str((newest.get("metadata") or {}).get("resourceVersion", "")),
+            "allowWatchBookmarks": "true",  # once a minute: a connection that is silent for longer is lost
+        }
+        timeout = httpx2.Timeout(self._options.call_s, read=BOOKMARKS_S)
+        path = self._path(kind)
+        try:
+            async with self._connected().stream("GET", path, params=wanted, timeout=timeout) as answer:
+                if answer.is_error:
+                    await answer.aread()
+                    raise translated(answer.status_code, _message(answer), "GET", path, self.server)
+                has_connected()
+                async with contextlib.aclosing(_lines(answer)) as lines:
+                    async for line in lines:
+                        yield line
+        except httpx2.HTTPError as error:
+            raise Unavailable(f"the watch of {kind} was lost: {str(error) or type(error).__name__}") from error
 
     # ── calls ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -250,6 +273,17 @@ def translated(status: int, message: str, method: str, path: str, server: str) -
             return Unavailable(f"the cluster at {server} cannot answer now (status {status}): {message}")
         case _:
             return ClusterRefusal(status, message)
+
+
+async def _lines(answer: httpx2.Response) -> AsyncGenerator[bytes, None]:
+    """Without a last one that is cut off by a lost connection: the caller reads it again."""
+    rest = b""
+    async for data in answer.aiter_bytes():
+        *lines, rest = (rest + data).split(b"\n")
+        for line in lines:
+            yield line
+    if rest:
+        yield rest
 
 
 def _message(answer: httpx2.Response) -> str:

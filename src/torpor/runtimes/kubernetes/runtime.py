@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from torpor.domain.disk import Disk
@@ -14,9 +15,10 @@ from torpor.loops import stop
 from torpor.ports import Container, Fence, Home, HomeJob, KeptLogs, Progress
 from torpor.runtimes import agent_client, record_changes
 from torpor.runtimes.agent_runtime import AgentRuntime
+from torpor.runtimes.change_hints import ChangeHints
 from torpor.runtimes.fencing import WorkspaceLocks
 from torpor.runtimes.home_record import ABSENT, HomeRecord
-from torpor.runtimes.kubernetes import manifests
+from torpor.runtimes.kubernetes import manifests, pod_watch
 from torpor.runtimes.kubernetes.cluster_client import CONFLICT, NETWORK_POLICIES, ClusterClient, ClusterRefusal
 from torpor.runtimes.kubernetes.homes import ClusterHomes
 from torpor.runtimes.kubernetes.jobs import ClusterJobs
@@ -44,11 +46,12 @@ class KubernetesRuntime(AgentRuntime):
         kept_logs: KeptLogs,
         on_change: Callable[[str], None] = lambda _workspace_id: None,
     ) -> None:
-        """`on_change` is called with the workspace of each pod that becomes ready. It is only a hint."""
+        """`on_change` is called with the workspace of each pod that becomes ready, ends or is deleted. It is only a hint."""
         super().__init__(options.probe_s, kept_logs)
         self._options = options
         self._on_change = on_change
         self._client = ClusterClient(options)
+        self._hints = ChangeHints(partial(pod_watch.changes, self._client, options.installation), on_change)
         self._homes = ClusterHomes(self._client, options)
         self._pods = ClusterPods(self._client, self._homes, options, installation_key)
         self._jobs = ClusterJobs(self._client, self._homes, self._pods, options, installation_key)
@@ -67,6 +70,7 @@ class KubernetesRuntime(AgentRuntime):
                 await self._isolate()
             except Failed as failed:
                 raise Refused("no_isolation", failed.message) from failed
+        self._in_background(self._hints.run())
 
     async def _isolate(self) -> None:
         """The NetworkPolicies of this installation are there, once for each process."""
