@@ -42,7 +42,7 @@ def test_a_proxy_without_the_api_forwards_all_but_health_and_metrics(tmp_path: P
     made = doors(tmp_path, frozenset({ProcessRole.PROXY}), api_url="http://api.internal:9000")
     assert address(judged(made, target="/api/v1/me")) == Address(host="api.internal", port=9000)
     assert address(judged(made, target="/door?x=1")) == Address(host="api.internal", port=9000)
-    for own in ("/health", "/health/ready", "/metrics"):
+    for own in ("/health", "/health/ready", "/metrics", "/%6detrics"):
         assert address(judged(made, target=own)) == HERE
     assert address(judged(doors(tmp_path, frozenset({ProcessRole.PROXY})), target="/api/v1/me")) == HERE
 
@@ -76,9 +76,11 @@ def test_a_port_of_its_own_answers_only_about_this_process_and_for_any_host(tmp_
 
 def test_with_a_port_of_their_own_metrics_are_not_where_users_are(tmp_path: Path) -> None:
     made = doors(tmp_path, EVERY_PART, metrics_port=PORT + 1)
-    closed = judged(made, target="/metrics?x=1")
-    assert isinstance(closed, Reply)
-    assert closed.status == 404
-    assert address(judged(made, target="/health")) == HERE
+    for target in ("/metrics", "/metrics?x=1", "/metrics/", "/%6detrics", "/%6Detric%73?x=1", "//metrics", "/%2Fmetrics"):
+        closed = judged(made, target=target)
+        assert isinstance(closed, Reply), target
+        assert closed.status == 404
+    for target in ("/health", "/", "/api/v1/me?path=/metrics", "/%256detrics"):
+        assert address(judged(made, target=target)) == HERE
     assert address(judged(doors(tmp_path, EVERY_PART), target="/metrics")) == HERE
     assert doors(tmp_path, EVERY_PART).monitoring is None

@@ -4,6 +4,7 @@ from collections.abc import Awaitable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import assert_never
+from urllib.parse import unquote_to_bytes
 
 from torpor.domain.hostnames import Hosts, PlatformHost, UnknownHost, WorkspaceHost
 from torpor.ports import Address
@@ -21,6 +22,11 @@ METRICS = b"/metrics"
 OF_THIS_PROCESS = (b"/health", METRICS)
 
 
+def served_path(target: bytes) -> bytes:
+    """The path that the server behind finds: it unquotes it. A proxy in front of that may also merge slashes."""
+    return b"/" + unquote_to_bytes(target.partition(b"?")[0]).lstrip(b"/")
+
+
 @dataclass(frozen=True, slots=True)
 class PlatformAddress:
     """The address of the API and the dashboard."""
@@ -30,7 +36,7 @@ class PlatformAddress:
     """The API of another process. Paths about this process are served here."""
 
     def address(self, target: bytes) -> Address:
-        if self.elsewhere is None or target.partition(b"?")[0].startswith(OF_THIS_PROCESS):
+        if self.elsewhere is None or served_path(target).startswith(OF_THIS_PROCESS):
             return self.here
         return self.elsewhere
 
@@ -79,7 +85,7 @@ class HostRouter:
             return pages.reply(pages.cross_site(), as_html=False)
         if self.inside is not None and head.target.startswith(OWN_PATHS):
             return self.inside.room.answer(head, client)
-        if not self._has_metrics and head.target.partition(b"?")[0].startswith(METRICS):
+        if not self._has_metrics and served_path(head.target).startswith(METRICS):
             return pages.reply(pages.not_served(), as_html=head.wants_html)
         address = self._platform.address(head.target)
         way = self._ways.get((address, head.wants_html))

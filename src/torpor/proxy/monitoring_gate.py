@@ -3,7 +3,7 @@
 from torpor.ports import Address
 from torpor.proxy import pages
 from torpor.proxy.gate import Forward, Verdict
-from torpor.proxy.host_router import OF_THIS_PROCESS
+from torpor.proxy.host_router import OF_THIS_PROCESS, served_path
 from torpor.proxy.outcomes import RequestOutcome
 from torpor.proxy.request_head import RequestHead
 
@@ -22,6 +22,6 @@ class MonitoringGate:
         )
 
     def judge(self, head: RequestHead, client: str) -> Verdict:
-        if head.target.partition(b"?")[0].startswith(OF_THIS_PROCESS) and not head.is_upgrade:
+        if served_path(head.target).startswith(OF_THIS_PROCESS) and not head.is_upgrade:
             return self._forward
         return pages.reply(pages.not_served(), as_html=False)
