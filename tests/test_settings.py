@@ -51,6 +51,7 @@ def test_an_empty_value_means_the_default() -> None:
     [
         ({"TORPOR_PORT": "99999"}, ("TORPOR_PORT", "99999", "65535")),
         ({"TORPOR_PORT": "eighty"}, ("TORPOR_PORT", "eighty", "integer")),
+        ({"TORPOR_METRICS_PORT": "8080"}, ("port and metrics_port are both 8080; choose another metrics_port",)),
         ({"TORPOR_RUNTIME": "vmware"}, ("TORPOR_RUNTIME", "vmware", "process")),
         ({"TORPOR_RECONCILER_INTERVAL": "0"}, ("TORPOR_RECONCILER_INTERVAL", "greater than 0")),
     ],

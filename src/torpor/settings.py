@@ -413,6 +413,12 @@ class Settings(BaseModel):
         return self
 
     @model_validator(mode="after")
+    def _has_two_ports(self) -> "Settings":
+        if self.metrics_port == self.port:
+            raise ValueError(f"port and metrics_port are both {self.port}; choose another metrics_port")
+        return self
+
+    @model_validator(mode="after")
     def _outlives_a_missed_heartbeat(self) -> "Settings":
         if self.coordinator_expiry < 2 * self.coordinator_heartbeat:
             raise ValueError(

@@ -1,5 +1,6 @@
 """Test that a request reaches the API and its workspace, for each set of roles."""
 
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from torpor.assemble.proxy_wiring import ProxyWiring
 from torpor.assemble.roles import EVERY_PART, ProcessRole
 from torpor.domain.errors import Refused
 from torpor.ports import Address
+from torpor.proxy.connection_limits import descriptor_limit, total_connections
 from torpor.proxy.gate import Forward, Reply, Verdict
 from torpor.proxy.monitoring_gate import MonitoringGate
 from torpor.settings import Settings
@@ -72,6 +74,24 @@ def test_a_port_of_its_own_answers_only_about_this_process_and_for_any_host(tmp_
         answer = gate.judge(head(host=f"localhost:{PORT + 1}", target=other), "192.0.2.7")
         assert isinstance(answer, Reply)
         assert answer.status == 404
+
+
+@pytest.mark.anyio
+async def test_a_port_in_use_is_reported_with_its_own_setting(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        made = doors(tmp_path, EVERY_PART, metrics_port=port, listen="127.0.0.1")
+        assert made.monitoring is not None
+        with pytest.raises(Refused, match=f"port {port} is in use on 127.0.0.1; choose another with the setting metrics_port"):
+            await made.monitoring.start()
+
+
+def test_monitoring_has_few_connections_of_the_total(tmp_path: Path) -> None:
+    made, total = doors(tmp_path, EVERY_PART, metrics_port=PORT + 1), total_connections(descriptor_limit())
+    assert made.monitoring is not None
+    assert made.monitoring._limits.total == min(64, total // 8)
+    assert made.front._limits.total == total - made.monitoring._limits.total
+    assert doors(tmp_path, EVERY_PART).front._limits.total == total
 
 
 def test_with_a_port_of_their_own_metrics_are_not_where_users_are(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ from torpor.store.events import EventStore
 from torpor.store.service_store import ServiceStore
 
 HTTP_PORT = 80
+MONITORING_CONNECTIONS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,7 @@ class ProxyServices:
 
 
 class ProxyWiring:
-    """Binds the proxy's port before the other parts run; until `open`, no workspace can be reached."""
+    """Binds the ports before the other parts run; until `open`, no workspace can be reached."""
 
     def __init__(self, settings: Settings, parts: frozenset[ProcessRole], here: Address) -> None:
         """`here`: the address of this process's own API."""
@@ -59,15 +60,25 @@ class ProxyWiring:
             has_workspaces=ProcessRole.PROXY in parts,
             has_metrics=settings.metrics_port is None,
         )
-        limits = ConnectionLimits(settings.connections_per_address, total_connections(descriptor_limit()))
-        listen = _words(settings.listen)
+        total, listen = total_connections(descriptor_limit()), _words(settings.listen)
+        self.monitoring: ProxyServer | None = None
+        if settings.metrics_port is not None:
+            # Probes and monitoring need few connections, and all ports share the descriptors of the process.
+            few = max(1, min(MONITORING_CONNECTIONS, total // 8))
+            total = max(1, total - few)
+            self.monitoring = ProxyServer(
+                MonitoringGate(here),
+                port=settings.metrics_port,
+                hosts=listen,
+                limits=ConnectionLimits(per_address=few, total=few),
+                option="the setting metrics_port",
+            )
         self.front = ProxyServer(
-            self._gate, port=settings.port, hosts=listen, trusted=_words(settings.trusted_proxies), limits=limits
-        )
-        self.monitoring = (
-            ProxyServer(MonitoringGate(here), port=settings.metrics_port, hosts=listen, limits=limits)
-            if settings.metrics_port is not None
-            else None
+            self._gate,
+            port=settings.port,
+            hosts=listen,
+            trusted=_words(settings.trusted_proxies),
+            limits=ConnectionLimits(settings.connections_per_address, total),
         )
         self._settings = settings
         self._checks: set[asyncio.Task[None]] = set()

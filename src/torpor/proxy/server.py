@@ -1,4 +1,4 @@
-"""Listen on the product's one port, and stop without breaking requests in progress."""
+"""Listen on a port, and stop without breaking requests in progress."""
 
 import asyncio
 import errno
@@ -24,8 +24,7 @@ _NOT_HERE = {errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.EPROTONOSUPPORT}
 
 
 class ProxyServer:
-    """The product's one port. The gate decides where each request goes; the forwarded headers of `trusted` proxies are
-    believed."""
+    """One port. The gate decides where each request goes; the forwarded headers of `trusted` proxies are believed."""
 
     def __init__(
         self,
@@ -36,7 +35,9 @@ class ProxyServer:
         trusted: Sequence[str] = (),
         patience: ProxyTimeouts = ProxyTimeouts(),
         limits: ConnectionLimits = UNLIMITED,
+        option: str = "--port",
     ) -> None:
+        """`option`: how the user chooses the port, for messages."""
         self.port = port
         """The port to listen on; after `start`, the assigned port if it was 0."""
         self._gate = gate
@@ -44,6 +45,7 @@ class ProxyServer:
         self._trust = TrustedProxies(trusted)
         self._patience = patience
         self._limits = limits
+        self._option = option
         self._servers: list[asyncio.Server] = []
         self._traffic: Connections | None = None
         self._looking: asyncio.TimerHandle | None = None
@@ -134,14 +136,14 @@ class ProxyServer:
                 case errno.EADDRINUSE:
                     raise Refused(
                         "port_in_use",
-                        f"port {self.port} is in use on {host}; choose another with --port",
+                        f"port {self.port} is in use on {host}; choose another with {self._option}",
                         port=self.port,
                         host=host,
                     ) from error
                 case errno.EACCES:
                     raise Refused(
                         "port_not_allowed",
-                        f"port {self.port} is not allowed for this user; choose one above 1023 with --port",
+                        f"port {self.port} is not allowed for this user; choose one above 1023 with {self._option}",
                         port=self.port,
                         host=host,
                     ) from error
