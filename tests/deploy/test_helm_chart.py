@@ -14,6 +14,7 @@ from tools.kubernetes import KUBERNETES
 from tests.support.helm import CHART, NAMESPACE, RELEASE, Rendered, helm_program, render, run_helm
 from torpor import __version__
 from torpor.domain.errors import Refused
+from torpor.proxy.forwarded import TrustedProxies
 from torpor.runtimes.kubernetes.network_policies import FROM
 from torpor.runtimes.kubernetes.pod_file import parse_pod_file
 from torpor.settings import PREFIX, SECRET, Settings, load
@@ -48,12 +49,17 @@ EVERYTHING: dict[str, Any] = {
         "drain_grace": 12.5,
         "unconfined": True,
         "public_url": "https://torpor.example.com:8443",
+        "trusted_proxies": "203.0.113.0/24",
     },
     "environment": {"AWS_REGION": "eu-central-1"},
     "firstAdministrator": "eve",
     "workspaces": {
         "namespace": "workspaces",
-        "pods": {"workspaces": {"nodeSelector": {"pool": "workspaces"}}, "jobs": {"priorityClassName": "low"}},
+        "pods": {
+            "workspaces": {"nodeSelector": {"pool": "workspaces"}},
+            "templates": {"shell": {"imagePullSecrets": [{"name": "shells"}]}, "jupyterlab": {"schedulerName": "gpu"}},
+            "jobs": {"priorityClassName": "low", "imagePullSecrets": [{"name": "jobs"}, {"name": "registry"}]},
+        },
         "templates": {"shell": 'title = "Shell"\n'},
     },
     "api": {"replicas": 3, "podAnnotations": {"example.com/a": "b"}, "priorityClassName": "high"},
@@ -72,6 +78,7 @@ EVERYTHING: dict[str, Any] = {
 }
 LEAST: dict[str, Any] = {
     **MINIMAL,
+    "settings": {**MINIMAL["settings"], "trusted_proxies": ""},
     "ingress": {"enabled": False, "tls": {"enabled": False}},
     "rbac": {"create": False},
     "networkPolicy": {"enabled": False},
@@ -169,6 +176,24 @@ def test_the_schema_describes_every_value_and_closes_every_object() -> None:
     assert set(paths(defaults)) == inner
 
 
+def test_a_value_that_a_template_needs_cannot_be_removed() -> None:
+    """`null` removes a value. Empty ones, resources and the security context can be removed."""
+    parts = dict(schema_parts(yaml.safe_load((CHART / "values.schema.json").read_text())))
+    needed, maps = {"host"}, {"settings", "secrets.values", "workspaces.pods"}
+
+    def look(values: dict[str, Any], prefix: str = "") -> None:
+        for name, value in values.items():
+            is_object = "properties" in parts[prefix + name]
+            if is_object or prefix + name in maps or (value != "" and not isinstance(value, dict | list)):
+                needed.add(prefix + name)
+            if is_object:
+                look(value, f"{prefix}{name}.")
+
+    look(yaml.safe_load((CHART / "values.yaml").read_text()))
+    given = {f"{path}.{name}" if path else name for path, part in parts.items() for name in part.get("required", ())}
+    assert given == needed
+
+
 # ── refusals ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -193,6 +218,17 @@ def test_the_schema_describes_every_value_and_closes_every_object() -> None:
         ("installationKey", {}, "installationKey is missing. Create one and keep it: kubectl create secret"),
         ("installationKey.value", KEY, "installationKey: give either `existingSecret` or `value`, not both"),
         ("installationKey.value", "short", "at '/installationKey/value'"),
+        ("settings", None, "at '': missing property 'settings'"),
+        ("ingress.tls", None, "at '/ingress': missing property 'tls'"),
+        ("networkPolicy.enabled", None, "at '/networkPolicy': missing property 'enabled'"),
+        ("firstAdministrator", "Eve", "at '/firstAdministrator': 'Eve' does not match pattern"),
+        ("firstAdministrator", "eve: {", "at '/firstAdministrator'"),
+        ("fullnameOverride", "Torpor", "at '/fullnameOverride': 'Torpor' does not match pattern"),
+        ("fullnameOverride", "torpor_1", "at '/fullnameOverride'"),
+        ("nameOverride", "tor.por", "at '/nameOverride': 'tor.por' does not match pattern"),
+        ("ingress.enabled", False, "settings.trusted_proxies is missing. Without an Ingress"),
+        ("proxy.service.type", "NodePort", "settings.trusted_proxies is missing."),
+        ("proxy.service.type", "LoadBalancer", 'or to "" if there is none'),
     ],
 )
 def test_a_wrong_value_is_refused(path: str, value: object, said: str, tmp_path: Path) -> None:
@@ -323,12 +359,18 @@ def test_agents_of_workspaces_are_reached_from_the_serving_pods_only(rendered: R
 # ── settings ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+def decoded(secret: dict[str, Any]) -> dict[str, str]:
+    # An upgrade does not remove keys of `stringData`.
+    assert "stringData" not in secret
+    return {name: base64.b64decode(value, validate=True).decode() for name, value in secret["data"].items()}
+
+
 def settings_of(rendered: Rendered, container: dict[str, Any]) -> Settings:
     """As the process loads them."""
     secret: dict[str, str] = {}
     for one in container["envFrom"]:
         secret |= next(
-            (each["stringData"] for each in rendered.all("Secret") if each["metadata"]["name"] == one["secretRef"]["name"]),
+            (decoded(each) for each in rendered.all("Secret") if each["metadata"]["name"] == one["secretRef"]["name"]),
             VARIABLES,
         )
     return load({**secret, **variables_of(container)})
@@ -417,7 +459,9 @@ def test_what_the_cluster_needs_in_pods_reaches_the_controllers(minimal: Rendere
     text = everything.one("ConfigMap", "tor-pods")["data"]["pods.yaml"]
     pods = parse_pod_file("pods.yaml", text)
     assert pods.workspaces.spec == {"nodeSelector": {"pool": "workspaces"}, "imagePullSecrets": [{"name": "registry"}]}
-    assert pods.jobs.spec == {"priorityClassName": "low", "imagePullSecrets": [{"name": "registry"}]}
+    assert pods.jobs.spec == {"priorityClassName": "low", "imagePullSecrets": [{"name": "jobs"}, {"name": "registry"}]}
+    assert pods.templates["shell"].spec["imagePullSecrets"] == [{"name": "shells"}, {"name": "registry"}]
+    assert pods.templates["jupyterlab"].spec == {**pods.workspaces.spec, "schedulerName": "gpu"}
     (container,) = containers(everything.pods["tor-controller"])
     assert {"name": "pods", "mountPath": "/etc/torpor/pods", "readOnly": True} in container["volumeMounts"]
     assert variables_of(container)["TORPOR_KUBERNETES_POD_FILE"] == "/etc/torpor/pods/pods.yaml"
@@ -432,16 +476,19 @@ def test_the_migration_runs_before_all_with_its_own_copy_of_the_secrets(everythi
     assert job["metadata"]["annotations"]["helm.sh/hook"] == "pre-install,pre-upgrade"
     assert int(copied["metadata"]["annotations"]["helm.sh/hook-weight"]) < 0
     assert "hook-succeeded" in copied["metadata"]["annotations"]["helm.sh/hook-delete-policy"]
-    assert copied["stringData"] == everything.one("Secret", "tor-secrets")["stringData"] == VARIABLES
+    assert decoded(copied) == decoded(everything.one("Secret", "tor-secrets")) == VARIABLES
     (container,) = containers(job["spec"]["template"])
     assert container["args"] == ["migrate", "--admin=eve", "--if-none"]
+    # Such as a certificate of the database.
+    assert {"name": "more", "mountPath": "/more"} in container["volumeMounts"]
+    assert {"name": "more", "emptyDir": {}} in job["spec"]["template"]["spec"]["volumes"]
     assert container["envFrom"] == [{"secretRef": {"name": "tor-migration"}}]
     assert containers(minimal.pods["torpor-migration"])[0]["args"] == ["migrate"]
     assert containers(minimal.pods["torpor-migration"])[0]["envFrom"] == [{"secretRef": {"name": "torpor"}}]
     # Hooks run before service accounts exist.
     assert "serviceAccountName" not in job["spec"]["template"]["spec"]
     key = everything.one("Secret", "tor-installation-key")
-    assert key["stringData"] == {"torpor.key": KEY}
+    assert decoded(key) == {"torpor.key": KEY}
     assert key["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
     assert not minimal.has("Secret")
 
@@ -461,6 +508,37 @@ def test_only_proxies_reach_the_api(everything: Rendered, minimal: Rendered) -> 
     assert (requests["ports"], components) == ([{"port": "http"}], ["proxy", "test"])
     assert len(everything.one("NetworkPolicy", "tor-controller")["spec"]["ingress"]) == 1
     assert minimal.one("NetworkPolicy", "torpor-proxy")["spec"]["ingress"][1] == {"ports": [{"port": "http"}]}
+
+
+def test_helm_test_reaches_the_proxies_also_if_peers_are_named(everything: Rendered) -> None:
+    requests = everything.one("NetworkPolicy", "tor-proxy")["spec"]["ingress"][1]
+    assert requests["ports"] == [{"port": "http"}]
+    assert EVERYTHING["networkPolicy"]["proxyFrom"][0] in requests["from"]
+    admitted = [peer["podSelector"]["matchLabels"].items() for peer in requests["from"] if "podSelector" in peer]
+    for name in ("tor-test-requests", "tor-test-doctor"):
+        assert any(labels <= everything.pods[name]["metadata"]["labels"].items() for labels in admitted), name
+
+
+def believed(rendered: Rendered, role: str, peer: str) -> bool:
+    """Whether the processes of this role believe the X-Forwarded-For of this address."""
+    (pod,) = [pod for name, pod in rendered.pods.items() if name.endswith(f"-{role}")]
+    words = settings_of(rendered, containers(pod)[0]).trusted_proxies.split(",")
+    return TrustedProxies([word for word in words if word]).believes(peer)
+
+
+def test_the_proxies_believe_only_the_ingress_or_what_the_settings_name(tmp_path: Path) -> None:
+    pod, named = "10.1.2.3", "203.0.113.7"
+    for values, proxy in (
+        (MINIMAL, {pod: True, named: False}),
+        (with_value("settings.trusted_proxies", ""), {pod: False, named: False}),
+        (with_value("settings.trusted_proxies", "203.0.113.0/24"), {pod: False, named: True}),
+        (EVERYTHING, {pod: False, named: True}),
+        (LEAST, {pod: False, named: False}),
+    ):
+        rendered = Rendered(values, tmp_path)
+        assert {peer: believed(rendered, "proxy", peer) for peer in proxy} == proxy
+        assert believed(rendered, "api", pod), "its clients are proxies"
+        assert not believed(rendered, "controller", pod)
 
 
 def test_the_service_monitor_selects_the_service_of_the_metrics(everything: Rendered, minimal: Rendered) -> None:

@@ -16,8 +16,8 @@
 
 {{/* Labels that select the pods of this release. Call it with (dict "root" $ "component" "api"). */}}
 {{- define "torpor.selector" -}}
-app.kubernetes.io/name: {{ include "torpor.name" .root }}
-app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/name: {{ include "torpor.name" .root | quote }}
+app.kubernetes.io/instance: {{ .root.Release.Name | quote }}
 {{- with .component }}
 app.kubernetes.io/component: {{ . }}
 {{- end }}

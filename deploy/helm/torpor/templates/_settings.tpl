@@ -9,12 +9,19 @@
 {{- end -}}
 {{- end }}
 
+{{/* Pods have addresses of such networks. */}}
+{{- define "torpor.privateNetworks" -}}
+10.0.0.0/8,172.16.0.0/12,192.168.0.0/16,100.64.0.0/10,fc00::/7
+{{- end }}
+
 {{/* The settings that the chart decides, unless `settings` has others. */}}
 {{- define "torpor.defaults" -}}
-public_url: {{ include "torpor.publicUrl" . | quote }}
+public_url: {{ include "torpor.publicUrl" .root | quote }}
 log_format: json
-# Ingress controllers and proxies are in such networks.
-trusted_proxies: "10.0.0.0/8,172.16.0.0/12,192.168.0.0/16,100.64.0.0/10,fc00::/7"
+{{- if and (eq .component "proxy") (not (hasKey .root.Values.settings "trusted_proxies")) }}
+# Only with an Ingress and without another way from outside (checks.yaml): then clients are Ingress controllers, or pods.
+trusted_proxies: {{ include "torpor.privateNetworks" . }}
+{{- end }}
 {{- end }}
 
 {{/* The settings that only the chart decides, by component. */}}
@@ -29,6 +36,10 @@ kubernetes_namespace: {{ include "torpor.workspaceNamespace" .root }}
 kubernetes_kit_image: {{ include "torpor.imageReference" (dict "root" .root "image" .root.Values.kitImage) }}
 {{- if .root.Values.workspaces.templates }}
 templates_dir: /etc/torpor/templates
+{{- end }}
+{{- if eq .component "api" }}
+# Its NetworkPolicy admits only proxies.
+trusted_proxies: {{ list (get .root.Values.settings "trusted_proxies") (include "torpor.privateNetworks" .) | compact | join "," | quote }}
 {{- end }}
 {{- if eq .component "proxy" }}
 api_url: http://{{ include "torpor.fullname" .root }}-api:8080
@@ -63,7 +74,7 @@ fake_engine: nothing, it is for tests
 {{- end }}
 
 {{- define "torpor.env" -}}
-{{- $settings := mergeOverwrite (include "torpor.defaults" .root | fromYaml) (deepCopy .root.Values.settings) (include "torpor.ownSettings" . | fromYaml) -}}
+{{- $settings := mergeOverwrite (include "torpor.defaults" . | fromYaml) (deepCopy .root.Values.settings) (include "torpor.ownSettings" . | fromYaml) -}}
 {{- range $name, $value := $settings }}
 - name: TORPOR_{{ upper $name }}
   value: {{ include "torpor.text" $value | quote }}
@@ -80,7 +91,12 @@ fake_engine: nothing, it is for tests
 {{- if .Values.imagePullSecrets -}}
 {{- range $part := list "workspaces" "jobs" -}}
 {{- $given := get $pods $part | default dict -}}
-{{- $_ := set $pods $part (merge $given (dict "imagePullSecrets" $.Values.imagePullSecrets)) -}}
+{{- $_ := set $pods $part (set $given "imagePullSecrets" (concat (get $given "imagePullSecrets" | default list) $.Values.imagePullSecrets | uniq)) -}}
+{{- end -}}
+{{- range $template, $given := get $pods "templates" | default dict -}}
+{{- if hasKey $given "imagePullSecrets" -}}
+{{- $_ := set $given "imagePullSecrets" (concat ($given.imagePullSecrets | default list) $.Values.imagePullSecrets | uniq) -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- with $pods }}{{ toYaml . }}{{ end -}}
