@@ -16,8 +16,10 @@ from tests.support.control_plane import FAST, make_controller
 from tests.support.relay import Relay
 from tests.support.users import person
 from tests.support.waiting import until
+from torpor.control import membership
 from torpor.control.coordinator import Coordinator, LeaderLockOptions
-from torpor.control.membership import HeartbeatOptions, Membership, NodeIdentity, RuntimeSight
+from torpor.control.membership import HeartbeatOptions, Membership, NodeIdentity
+from torpor.control.runtime_sight import RuntimeSight
 from torpor.domain.errors import Deposed, Refused
 from torpor.domain.shards import ALL_SHARDS
 from torpor.domain.unconfined import CONFINED, ControllerConfinement, MissingProtection
@@ -54,23 +56,46 @@ async def kept(membership: Membership) -> AsyncIterator[asyncio.Task[None]]:
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_a_member_whose_runtime_is_silent_ends_its_life_only_if_another_one_is_answered(store: ControllerStore) -> None:
-    sight_of_bob = RuntimeSight.SILENT
-    ada = Membership(store, NodeIdentity("ada", "fake:w", False), QUICK, sight=lambda: RuntimeSight.SILENT)
-    bob = Membership(store, NodeIdentity("bob", "fake:w", False), QUICK, sight=lambda: sight_of_bob)
+class Sight:
+    """What a member says about its runtime in its heartbeats, and how many times it was asked."""
+
+    def __init__(self) -> None:
+        self.is_now = RuntimeSight.SILENT
+        self.asked = 0
+
+    def __call__(self) -> RuntimeSight:
+        self.asked += 1
+        return self.is_now
+
+
+async def test_a_member_whose_runtime_is_silent_ends_its_life_only_if_another_one_is_answered(
+    store: ControllerStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(membership, "OTHERS_ANSWERED_S", 600.0)
+    unhurried, of_ada, of_bob = HeartbeatOptions(interval_s=0.05, expiry_s=60), Sight(), Sight()
+    ada = Membership(store, NodeIdentity("ada", "fake:w", False), unhurried, sight=of_ada)
+    bob = Membership(store, NodeIdentity("bob", "fake:w", False), unhurried, sight=of_bob)
     await ada.join()
     await bob.join()
-    async with kept(ada) as of_ada, kept(bob) as of_bob:
-        await until(lambda: store_says(store, {"ada": False, "bob": False}))
-        assert not of_ada.done()
-        assert not of_bob.done()
-        sight_of_bob = RuntimeSight.ANSWERS
-        await until(of_ada.done)
+    async with kept(ada) as ada_lives, kept(bob) as bob_lives:
+        # Each asks once more after a heartbeat that has read what the other one wrote.
+        await until(lambda: min(of_ada.asked, of_bob.asked) >= 3)
+        assert await store_says(store, {"ada": False, "bob": False})
+        assert not ada_lives.done()
+        assert not bob_lives.done()
+        of_bob.is_now = RuntimeSight.ANSWERS
+        await until(lambda: store_says(store, {"ada": False, "bob": True}))
+        asked = of_ada.asked
+        await until(lambda: of_ada.asked >= asked + 3)
+        assert not ada_lives.done(), "at the end of an outage, it will be answered soon, too"
+        monkeypatch.setattr(membership, "OTHERS_ANSWERED_S", 0.1)
+        await until(ada_lives.done)
         with pytest.raises(Deposed, match="bob, which it answers, takes over"):
-            of_ada.result()
+            ada_lives.result()
         await ada.leave()
         await until(lambda: bob.shards == ALL_SHARDS)
-        assert not of_bob.done()
+        assert await store_says(store, {"bob": True})
+        assert not bob_lives.done()
 
 
 async def store_says(store: ControllerStore, expected: dict[str, bool]) -> bool:

@@ -90,9 +90,10 @@ def make_controller(
     parallel: int,
     listeners: Listeners | None = None,
     intervals: Intervals = QUICK,
+    runtime: FakeRuntime | None = None,
 ) -> Controller:
     hands = EffectExecutor(
-        FakeRuntime(world),
+        runtime or FakeRuntime(world),
         FakeArchives(world),
         shipped().program_of,
         Limits(memory_bytes=2**30, processes=100),

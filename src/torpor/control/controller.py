@@ -21,9 +21,9 @@ from torpor.control.at_rest import RestingWorkspaces
 from torpor.control.deadline_credit import DeadlineCredit
 from torpor.control.effect_executor import EffectExecutor
 from torpor.control.latch_guard import LatchGuard
-from torpor.control.membership import RuntimeSight
 from torpor.control.reconcile_log import log_change
 from torpor.control.running_effects import EffectResult, RunningEffects
+from torpor.control.runtime_sight import OBSERVING_S, ObservationHistory, RuntimeSight
 from torpor.control.schedule import SOON_S, Schedule
 from torpor.cooperative import cooperative_iteration
 from torpor.domain.before_sleep import sleeps_by_itself
@@ -66,10 +66,6 @@ LOST_AFTER_INTERVALS = 3
 # After this many failed full passes in a row, while the provider answers, the membership ends and a new one begins.
 MAX_FAILED_PASSES = 5
 FIRST_REFUSAL_S = 0.02
-# A provider that does not answer within this time counts as unavailable.
-OBSERVING_S = 60.0
-# One that does not answer for so long is left to another controller that it answers.
-SILENT_S = 10.0
 DISK_S = 5.0
 TELLING_S = 2.0
 # How long a step of a pass may take: the observation, or the statements before and after it.
@@ -156,21 +152,17 @@ class Controller:
         self._resting = RestingWorkspaces()
         self._latch_guard = LatchGuard(store)
         self._failed_passes = 0
-        self._has_observed = False
-        self._silent_since: float | None = None
-        """When the first of the observations began that failed since the last one that succeeded."""
+        self._observations = ObservationHistory(idle_s=intervals.idle_s, monotonic=self._sources.monotonic)
 
     @property
     def sight(self) -> RuntimeSight:
-        if self._silent_since is None:
-            return RuntimeSight.ANSWERS if self._has_observed else RuntimeSight.UNKNOWN
-        is_long = self._sources.monotonic() - self._silent_since >= SILENT_S
-        return RuntimeSight.SILENT if is_long else RuntimeSight.UNKNOWN
+        return self._observations.sight
 
     async def runtime_answers(self) -> bool:
+        """Whether a full observation succeeds. Smaller requests may succeed where lists fail."""
         try:
-            async with asyncio.timeout(SILENT_S):
-                await self._runtime.world()
+            async with asyncio.timeout(OBSERVING_S):
+                await self._runtime.observe()
         except (TimeoutError, TorporError):
             return False
         return True
@@ -338,7 +330,7 @@ class Controller:
         return self._latch_guard.holds
 
     async def _observe(self, only: frozenset[str] | None) -> Survey:
-        began = self._sources.monotonic()
+        self._observations.begin()
         try:
             with metrics.observe_seconds.labels(self._runtime.name).time():
                 async with asyncio.timeout(OBSERVING_S):
@@ -346,11 +338,12 @@ class Controller:
         except (TimeoutError, Unavailable) as error:
             # The last observation stays valid. This is not a failure of the loop.
             self._failed_passes = 0
-            self._silent_since = began if self._silent_since is None else self._silent_since
+            self._observations.failed()
+            self._schedule.retry_everything()
             if isinstance(error, Unavailable):
                 raise
             raise Unavailable(f"the provider {self._runtime.name} did not respond for {OBSERVING_S:g} s") from None
-        self._has_observed, self._silent_since = True, None
+        self._observations.succeeded(is_full=only is None)
         return survey
 
     async def _tell_outage(self, loaded: ShardSnapshot, out: Unavailable) -> None:

@@ -15,7 +15,8 @@ import structlog
 from torpor import metrics
 from torpor.control.controller import Controller
 from torpor.control.duties import Duty, run_duty
-from torpor.control.membership import HeartbeatOptions, Membership, NodeIdentity, RuntimeSight, seeing
+from torpor.control.membership import HeartbeatOptions, Membership, NodeIdentity
+from torpor.control.runtime_sight import RuntimeSight
 from torpor.domain.errors import Deposed, TorporError, Unavailable
 from torpor.domain.shards import shard_of
 from torpor.loops import Loop, first_to_end, run_until_first_ends, start_tasks, stop
@@ -26,6 +27,8 @@ from torpor.store.leader_lock import Leadership
 log = structlog.get_logger()
 
 BETWEEN_LIVES_S = 0.5
+# Between two requests to a runtime that did not answer: each lists everything.
+ASK_AGAIN_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,21 +116,22 @@ class Coordinator:
         """Run one membership after the other until canceled."""
         await Loop("coordinator", self._live_once, interval_s=BETWEEN_LIVES_S).run()
 
-    async def _live_once(self) -> None:
+    async def _live_once(self) -> float | None:
         membership, self._joined = self._joined or self._new_membership(), None
         try:
             if not membership.lives():
                 if not await self._can_help():
-                    return
+                    return ASK_AGAIN_S
                 await membership.join()
             await self._live(membership)
         except TorporError as error:
             log.warning("life_ended", node=self.node_id, why=error.message)
+        return None
 
     async def _can_help(self) -> bool:
-        """Whether a new life can do more than the members: the runtime answers, or answers none of them either."""
+        """Whether a new life can do more than the members: the runtime answers, or there is no member."""
         earlier = self._stepped_aside
-        return earlier is None or not seeing(await self._store.members()) or await earlier.runtime_answers()
+        return earlier is None or not await self._store.members() or await earlier.runtime_answers()
 
     def _new_membership(self) -> Membership:
         return Membership(self._store, self._identity, self._heartbeat, on_change=self.hint, sight=self._sight)

@@ -10,10 +10,10 @@ import contextlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
 import structlog
 
+from torpor.control.runtime_sight import RuntimeSight
 from torpor.domain.errors import Deposed, Refused, TorporError, Unavailable
 from torpor.domain.shards import shards_of
 from torpor.domain.unconfined import CONFINED, ControllerConfinement
@@ -26,6 +26,9 @@ log = structlog.get_logger()
 FIRST_TRIES_S = 0.2
 # How long a canceled statement takes to return its connection if the database hangs.
 CONNECTION_S = 15.0
+# How long the runtime must have answered another member before one that it does not answer ends its life. At the end of an
+# outage, it does not answer all members at the same moment.
+OTHERS_ANSWERED_S = 5.0
 # Refusals that end when another controller stops or expires.
 ENDS_BY_ITSELF = frozenset({"already_controlled", "name_in_use"})
 
@@ -53,14 +56,6 @@ class HeartbeatOptions:
     expiry_s: float
 
 
-class RuntimeSight(StrEnum):
-    """What a controller knows about its runtime."""
-
-    ANSWERS = "the last observation succeeded"
-    UNKNOWN = "there was no observation yet, or the runtime has been silent for a short time"
-    SILENT = "the runtime does not answer"
-
-
 class Membership:
     """One membership (life), from its join to its end."""
 
@@ -84,6 +79,8 @@ class Membership:
         self._sight = sight
         self._monotonic = monotonic
         self._lives_until = 0.0
+        self._others_answered_since: float | None = None
+        """Since when each heartbeat has found another member that the runtime answers."""
 
     def lives(self) -> bool:
         """Whether no other controller can have taken over yet."""
@@ -145,7 +142,13 @@ class Membership:
             raise Deposed(f"life {self.life} has expired, because its heartbeat was too late")
         self._lives_until = began + self._heartbeat.expiry_s
         await self._update_members()
-        if sight is RuntimeSight.SILENT and (others := seeing(self.members, but=self.life)):
+        others = [one for one in self.members if one.sees_runtime and one.epoch != self.life]
+        if not others:
+            self._others_answered_since = None
+            return
+        if self._others_answered_since is None:
+            self._others_answered_since = began
+        if sight is RuntimeSight.SILENT and began - self._others_answered_since >= OTHERS_ANSWERED_S:
             raise Deposed(f"the runtime does not answer this controller; {others[0].node_id}, which it answers, takes over")
 
     def _require_life(self) -> None:
@@ -166,8 +169,3 @@ class Membership:
             before, self.shards = self.shards, shards
             log.info("shards", life=self.life, now=len(shards), gained=len(shards - before), lost=len(before - shards))
             self._on_change()
-
-
-def seeing(members: Sequence[Member], *, but: int = 0) -> list[Member]:
-    """The members that the runtime answers, without this life."""
-    return [one for one in members if one.sees_runtime and one.epoch != but]
