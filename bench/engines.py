@@ -31,6 +31,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from tests.support.docker_engine import DockerEngine, docker_engine
@@ -88,7 +90,11 @@ def main() -> int:
     if given.kubernetes:
         from bench import kubernetes_start
 
-        started = kubernetes_start.measure(given.wakes)
+        try:
+            started = kubernetes_start.measure(given.wakes)
+        except pytest.skip.Exception as lacking:
+            print(f"left out: {lacking}", file=sys.stderr)
+            return 0
         print(json.dumps(asdict(started)) if given.json else kubernetes_start.report(started))
         return 0
     if os.getuid() != 0 or shutil.which("dockerd") is None:

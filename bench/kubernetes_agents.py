@@ -19,8 +19,8 @@ from lightkube.config.client_adapter import AsyncClient, ConnectionParams
 
 from torpor.inside.agent import control, serve
 from torpor.inside.control_frames import NO, OUTPUT, YES, frame
-from torpor.inside.proof import CHANNEL_BYTES, ProofFailed, container_key
-from torpor.inside.proven_connection import prove_as_agent, read_exactly
+from torpor.inside.proof import container_key
+from torpor.inside.proven_connection import accept_channel
 from torpor.runtimes.object_labels import NONCE
 from torpor.runtimes.running_container import AGENT_PORT
 
@@ -56,11 +56,7 @@ class AllAgents:
         if nonce is None:
             connection.close()
             return
-        try:
-            await prove_as_agent(connection, container_key(self._installation_key, nonce))
-            await read_exactly(connection, CHANNEL_BYTES)
-        except (OSError, ProofFailed):
-            connection.close()
+        if await accept_channel(connection, container_key(self._installation_key, nonce)) is None:
             return
 
         async def handle(request: dict[str, Any], _reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
