@@ -67,12 +67,14 @@ class ClusterJobs:
         await self._homes.remove_pods(others)
         if adopted is None:
             name = job_name(listed.home, fence.op_id)
-            return await self._start(name, listed, argv, job.stdin, check, progress, order=order, epoch=fence.epoch)
+            pod = await self._create(name, listed, order=order, epoch=fence.epoch)
+            await self._order_or_discard(listed, pod, argv, job.stdin, check, progress, epoch=fence.epoch)
+            return pod
         if not await self._has_ended(adopted):
             try:
                 await self._order(listed, adopted, argv, job.stdin, check, progress)
-            except Failed:
-                if await self._end(adopted, REPORTED_S) is None:
+            except Failed as failure:
+                if failure.code is Code.STALE_EPOCH or await self._end(adopted, REPORTED_S) is None:
                     raise
         return adopted
 
@@ -81,37 +83,40 @@ class ClusterJobs:
         found = await self._client.get(PODS, pod.name)
         return found is not None and listed_pod(found).end is not None
 
-    async def begin_measuring(self, listed: ClaimedHome, progress: Progress) -> ListedPod:
+    async def create_measuring(self, listed: ClaimedHome) -> ListedPod:
+        return await self._create(job_name(listed.home, f"size-{secrets.token_hex(4)}"), listed)
+
+    async def order_measuring(self, listed: ClaimedHome, pod: ListedPod, progress: Progress) -> None:
         async def nothing(_pod: ListedPod) -> None:
             """It only reads, beside any other."""
 
         argv = (*layout.python_argv(), f"{INSIDE}/measure_home.py", manifests.JOB_HOME)
-        return await self._start(job_name(listed.home, f"size-{secrets.token_hex(4)}"), listed, argv, b"", nothing, progress)
+        await self._order_or_discard(listed, pod, argv, b"", nothing, progress, epoch=None)
 
-    async def _start(
-        self,
-        name: str,
-        listed: ClaimedHome,
-        argv: Sequence[str],
-        stdin: bytes,
-        check: Check,
-        progress: Progress,
-        *,
-        order: str = "",
-        epoch: int | None = None,
-    ) -> ListedPod:
+    async def _create(self, name: str, listed: ClaimedHome, *, order: str = "", epoch: int | None = None) -> ListedPod:
         assert listed.claim is not None
         nonce = new_nonce()
         wanted = manifests.job_pod(
             self._options, listed.home, listed.claim, name, nonce=nonce, key_id=self._pods.key_id, epoch=epoch, order=order
         )
-        pod = await self._pods.create(listed.home, listed.claim, wanted, nonce)
+        return await self._pods.create(listed.home, listed.claim, wanted, nonce)
+
+    async def _order_or_discard(
+        self,
+        listed: ClaimedHome,
+        pod: ListedPod,
+        argv: Sequence[str],
+        stdin: bytes,
+        check: Check,
+        progress: Progress,
+        *,
+        epoch: int | None,
+    ) -> None:
         try:
             await self._order(listed, pod, argv, stdin, check, progress)
         except (Failed, asyncio.CancelledError):
             await finish_despite_cancel(self._pods.discard(pod, epoch))
             raise
-        return pod
 
     async def _order(
         self, listed: ClaimedHome, pod: ListedPod, argv: Sequence[str], stdin: bytes, check: Check, progress: Progress

@@ -229,7 +229,7 @@ class KubernetesRuntime(AgentRuntime):
                 return None
             running = self._pods.running(listed.pod) if listed.pod is not None else None
             # The volume may not be mountable a second time, so a running workspace is measured from inside.
-            begun = await self._jobs.begin_measuring(listed, _unheard) if running is None else None
+            begun = await self._jobs.create_measuring(listed) if running is None else None
         if running is not None:
             command = (*layout.python_argv(), f"{INSIDE}/measure_home.py", HOME)
             done = await agent_client.execute(running.control, command, b"")
@@ -238,6 +238,8 @@ class KubernetesRuntime(AgentRuntime):
             except (ValueError, LookupError, TypeError) as error:
                 raise Failed(Code.INTERNAL, f"the measurement failed: {done.stderr.decode(errors='replace')}") from error
         assert begun is not None
+        # Without the lock: a pod may wait for its node for long, and a start ends it.
+        await self._jobs.order_measuring(listed, begun, _unheard)
         return int(str((await self._jobs.finish(begun, None, _unheard))["bytes"]))
 
     # ── containers ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -261,8 +263,8 @@ class KubernetesRuntime(AgentRuntime):
             pod: ListedPod | None = None
             if current is not None:
                 # A pod that is being deleted is waited for, also if its agent does not answer any more.
-                running = self._pods.running(current) if current.has_started and not current.is_terminating else None
-                has_orders = running is not None and await running.was_ordered()
+                running = self._pods.running(current) if not current.is_terminating else None
+                has_orders = running is not None and await _has_orders(running, current)
                 if running is not None and has_orders and current.home == home:
                     self._running.add(running)
                     return
@@ -284,6 +286,9 @@ class KubernetesRuntime(AgentRuntime):
             running, now = await self._pods.until_agent(pod, progress)
             if opened.claim is not None and not opened.claim.is_made:
                 await self._homes.note_made(opened.home, opened.birth)
+            if await running.was_ordered():  # by another controller, whose pod this one continues with
+                self._running.add(running)
+                return
             environment = await self._pods.image_environment(running)
             await self._check(opened, fence, now)
             assert opened.record is not None
@@ -379,6 +384,16 @@ def _refusals() -> Iterator[None]:
         yield
     except ClusterRefusal as refusal:
         raise Failed(Code.K8S_API_ERROR, f"the cluster refused a call: {refusal.message}", status=refusal.status) from refusal
+
+
+async def _has_orders(running: RunningContainer, pod: ListedPod) -> bool:
+    """Its agent is asked also before its node has reported the start, a second later: its program may already run."""
+    try:
+        return await running.was_ordered()
+    except Unavailable:
+        if pod.has_started:
+            raise
+        return False
 
 
 def _can_go_on(current: ListedPod, wanted: Mapping[str, Any]) -> bool:
