@@ -25,7 +25,6 @@ UNAUTHORIZED, FORBIDDEN, TOO_MANY = 401, 403, 429
 SERVER_ERRORS = 500
 BOOKMARKS_S = 150.0
 """A watch without a message for so long is lost: the cluster sends a bookmark about once a minute."""
-CONNECTED_S = 1.0
 MERGE_PATCH = "application/merge-patch+json"
 NETWORK_POLICIES = "networkpolicies"
 GROUPS = {NETWORK_POLICIES: "apis/networking.k8s.io/v1"}
@@ -185,44 +184,25 @@ class ClusterClient:
 
     async def watched(self, kind: str, selector: str, has_connected: Callable[[], None]) -> AsyncGenerator[bytes, None]:
         """Every change of objects with these labels from now on, one line of JSON each, until the cluster ends the watch."""
-        opening = asyncio.ensure_future(self._open_watch(kind, selector))
-        try:
-            answer = await asyncio.shield(opening)
-        except asyncio.CancelledError:
-            # A client that is cancelled while it connects leaves its socket open.
-            await asyncio.wait({opening}, timeout=CONNECTED_S)
-            if not opening.done():
-                opening.cancel()
-            elif opening.exception() is None:
-                await opening.result().aclose()
-            raise
-        try:
-            if answer.is_error:
-                await answer.aread()
-                raise translated(answer.status_code, _message(answer), "GET", self._path(kind), self.server)
-            has_connected()
-            async with contextlib.aclosing(_lines(answer)) as lines:
-                async for line in lines:
-                    yield line
-        except httpx2.HTTPError as error:
-            raise Unavailable(f"the watch of {kind} was lost: {str(error) or type(error).__name__}") from error
-        finally:
-            await answer.aclose()
-
-    async def _open_watch(self, kind: str, selector: str) -> httpx2.Response:
         newest = await self._call("GET", self._path(kind), params={"labelSelector": selector, "limit": "1"})
         wanted = {
             "watch": "true",
             "labelSelector": selector,
             "resourceVersion": str((newest.get("metadata") or {}).get("resourceVersion", "")),
-            "allowWatchBookmarks": "true",  # a connection without one for longer than BOOKMARKS_S is lost
+            "allowWatchBookmarks": "true",
         }
-        timeout = httpx2.Timeout(self._options.call_s, read=BOOKMARKS_S)
-        http = self._connected()
+        timeout, path = httpx2.Timeout(self._options.call_s, read=BOOKMARKS_S), self._path(kind)
         try:
-            return await http.send(http.build_request("GET", self._path(kind), params=wanted, timeout=timeout), stream=True)
+            async with self._connected().stream("GET", path, params=wanted, timeout=timeout) as answer:
+                if answer.is_error:
+                    await answer.aread()
+                    raise translated(answer.status_code, _message(answer), "GET", path, self.server)
+                has_connected()
+                async with contextlib.aclosing(_lines(answer)) as lines:
+                    async for line in lines:
+                        yield line
         except httpx2.HTTPError as error:
-            raise Unavailable(f"{kind} cannot be watched: {str(error) or type(error).__name__}") from error
+            raise Unavailable(f"the watch of {kind} was lost: {str(error) or type(error).__name__}") from error
 
     # ── calls ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 

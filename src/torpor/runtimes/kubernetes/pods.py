@@ -207,7 +207,11 @@ class ClusterPods:
     async def last_log(self, pod: ListedPod) -> bytes:
         if not pod.has_started:
             return b""
-        return (await self._client.log(pod.name, KEPT_LOG_LINES))[-KEPT_LOG_BYTES:]
+        return (await self._output(pod, KEPT_LOG_LINES))[-KEPT_LOG_BYTES:]
+
+    async def _output(self, pod: ListedPod, lines: int) -> bytes:
+        """The last lines of its program."""
+        return program_end.split(await self._client.log(pod.name, lines + 1))[0]
 
     async def adopt(self, pod: ListedPod, epoch: int) -> ListedPod | None:
         """Continue with a pod of an earlier controller, which cannot discard it then. None: it was changed meanwhile."""
@@ -260,7 +264,7 @@ class ClusterPods:
         if (running := self.running(pod)) is not None:
             with contextlib.suppress(OSError):
                 return await running.log(tail)
-        return program_end.split(await self._client.log(pod.name, tail + 1))[0]
+        return await self._output(pod, tail)
 
 
 def _is_broken(pod: ListedPod) -> bool:
