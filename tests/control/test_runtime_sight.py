@@ -231,7 +231,7 @@ async def test_a_controller_without_its_runtime_steps_aside_and_joins_again_when
         assert await members(here) == {"bob": before["bob"]}, "it asks, and does not join"
 
         ada.runtime.restore()
-        await until(lambda: ada.coordinator.owns(demo.id) and ada.sight is ANSWERS)
+        await until(lambda: ada.coordinator.owns(demo.id) and not bob.coordinator.owns(demo.id) and ada.sight is ANSWERS)
         after = await members(here)
         assert after["ada"] > before["ada"]
         assert after["bob"] == before["bob"]

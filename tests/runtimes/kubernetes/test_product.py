@@ -16,7 +16,9 @@ def test_create_exec_archive_and_wake(installed: InstalledCluster, product: Prod
     product.ok("exec", "one", "--", "sh", "-c", WRITE)
     before = product.run("exec", "one", "--", "sh", "-c", READ).stdout
     assert len(before) > 300000
-    policies = installed.get("networkpolicy", "--selector", "torpor.kind=network")["items"]
+    (pod,) = installed.get("pods", "--selector", f"torpor.workspace={product.show('one')['id']}")["items"]
+    installation = pod["metadata"]["labels"]["torpor.installation"]
+    policies = installed.get("networkpolicy", "--selector", f"torpor.kind=network,torpor.installation={installation}")["items"]
     assert len(policies) == 2
     product.ok("archive", "one", "--wait")
     assert product.show("one")["phase"] == "ARCHIVED"
