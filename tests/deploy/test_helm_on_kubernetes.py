@@ -111,13 +111,17 @@ class Installation:
         return "\n".join(lines)
 
     def members(self) -> dict[str, bool]:
-        """Whether it leads, by controller; the node ID begins with the name of its pod."""
-        pod = sorted(self.names("pods", "app.kubernetes.io/component=controller"))[0]
-        address = self.get("pod", pod)["status"]["podIP"]
-        with self.cluster.network():
-            answer, said = ask(address, 9090, "/health/coordinator", host=f"{address}:9090")
-        assert answer.status == 200, said
-        return {one["node_id"].partition(":")[0]: one["is_leader"] for one in json.loads(said)["members"]}
+        """Whether it leads, by controller; the node ID begins with the name of its pod. Empty if no controller answers."""
+        for pod in self.get("pods", "--selector", "app.kubernetes.io/component=controller")["items"]:
+            address = pod["status"].get("podIP")
+            if address is None or "deletionTimestamp" in pod["metadata"]:
+                continue
+            # It may end, or not serve yet.
+            with contextlib.suppress(OSError, http.client.HTTPException), self.cluster.network():
+                answer, said = ask(address, 9090, "/health/coordinator", host=f"{address}:9090")
+                if answer.status == 200:
+                    return {one["node_id"].partition(":")[0]: one["is_leader"] for one in json.loads(said)["members"]}
+        return {}
 
     # ── commands of a user ────────────────────────────────────────────────────────────────────────────────────────────
 

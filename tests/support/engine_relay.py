@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
+from tests.support.relay import close_listener
 from torpor.loops import stop
 
 REQUEST = re.compile(rb"(GET|POST|PUT|DELETE|HEAD) /")
@@ -34,6 +35,7 @@ class EngineRelay:
         self._holds: Callable[[str], bool] | None = None
         self._released = asyncio.Event()
         self._open: dict[asyncio.Task[None], list[asyncio.StreamWriter]] = {}
+        self._is_closing = False
 
     def cut_off_after(self, requests: int, *, answers_last: bool, most_body: int | None = None) -> None:
         """The engine gets this many further requests. The client gets the answer to the last one, or not.
@@ -60,6 +62,9 @@ class EngineRelay:
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
+        if self._is_closing:  # the kernel had accepted it before
+            writer.close()
+            return
         self._open[task] = [writer]
         try:
             engine_reader, engine_writer = await self._connect()
@@ -69,11 +74,11 @@ class EngineRelay:
                     up = group.create_task(self._upwards(reader, engine_writer))
                     group.create_task(self._downwards(engine_reader, writer, up))
             finally:
-                engine_writer.close()
+                await _flush(engine_writer)
         except* OSError:
             pass
         finally:
-            writer.close()
+            await _flush(writer)
             del self._open[task]
 
     async def _upwards(self, reader: asyncio.StreamReader, engine: asyncio.StreamWriter) -> None:
@@ -106,13 +111,21 @@ class EngineRelay:
         await stop(up)
 
     async def close(self) -> None:
-        """Not by a cancellation, which asyncio's servers report as an error."""
+        """Not by a cancellation, which asyncio's servers report as an error. The rest of the data is lost."""
+        self._is_closing = True
         self.release()
         for writers in self._open.values():
             for writer in writers:
-                writer.close()
+                writer.transport.abort()
         if self._open:
             await asyncio.wait(list(self._open), timeout=CLOSE_S)
+
+
+async def _flush(writer: asyncio.StreamWriter) -> None:
+    """Close it after the other end has everything; a container that was removed reads no more, and `close` ends the wait."""
+    writer.close()
+    with contextlib.suppress(OSError):
+        await writer.wait_closed()
 
 
 @contextlib.asynccontextmanager
@@ -142,5 +155,5 @@ async def serving(server: asyncio.Server, relay: EngineRelay) -> AsyncIterator[N
     try:
         yield
     finally:
-        server.close()
+        await close_listener(server)
         await relay.close()

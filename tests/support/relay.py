@@ -89,6 +89,14 @@ async def _connect(to: Server) -> tuple[asyncio.StreamReader, asyncio.StreamWrit
     return await asyncio.open_connection(*to)
 
 
+async def close_listener(server: asyncio.Server) -> None:
+    """In Python 3.11, `Server.close` alone loses a connection that is accepted in the same turn of the loop."""
+    for listener in server.sockets:
+        asyncio.get_running_loop().remove_reader(listener.fileno())
+    await asyncio.sleep(0)
+    server.close()
+
+
 class Relay:
     """All connections of one client process to one server."""
 
@@ -123,29 +131,32 @@ class Relay:
 
     @contextlib.asynccontextmanager
     async def running(self, host: str = "127.0.0.1") -> AsyncIterator[None]:
-        tasks: set[asyncio.Task[None]] = set()
+        tasks: dict[asyncio.Task[None], Link] = {}
+        is_closing = False
 
-        async def carry(link: Link) -> None:
-            self.links[link] = None
-            try:
-                await link.run()
-            finally:
-                del self.links[link]
+        def ended(task: asyncio.Task[None]) -> None:
+            del self.links[tasks.pop(task)]
 
         def accepted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             link = Link(self._to, reader, writer)
+            if is_closing:  # the kernel had accepted it before
+                link.cut()
+                return
             if self._is_frozen:
                 link.freeze()
-            task = asyncio.create_task(carry(link))
-            tasks.add(task)
-            task.add_done_callback(tasks.discard)
+            # Before the task begins: one that is cancelled by then would not close the connection.
+            self.links[link] = None
+            task = asyncio.create_task(link.run())
+            tasks[task] = link
+            task.add_done_callback(ended)
 
         server = await asyncio.start_server(accepted, host, 0)
         self.port = server.sockets[0].getsockname()[1]
         try:
             yield
         finally:
-            server.close()
+            is_closing = True
+            await close_listener(server)
             self.reset()
             for task in list(tasks):
                 task.cancel()

@@ -34,8 +34,6 @@ KIT_IMAGE = "torpor-kit:1"
 NAMESPACE = "workspaces"
 ACCOUNT = "torpor-controller"
 INSTALLATION_KEY = b"key of the tests"
-# The HTTP client leaves a socket to the garbage collector if a call is cancelled while it connects.
-LEFT_OPEN = "ignore:(?s).*(_SelectorTransport|socket.socket).*:pytest.PytestUnraisableExceptionWarning"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -43,7 +41,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.is_relative_to(Path(__file__).parent) and "installed" in getattr(item, "fixturenames", ()):
             item.add_marker("kubernetes")
-            item.add_marker(pytest.mark.filterwarnings(LEFT_OPEN))
 
 
 def kit_image() -> bytes:

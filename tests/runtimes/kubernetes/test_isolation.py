@@ -77,14 +77,17 @@ while True:
     answer = b"\\xc0\\x0c\\0\\x01\\0\\x01\\0\\0\\0\\x3c\\0\\x04" + socket.inet_aton(address)
     server.sendto(query[:2] + b"\\x81\\x80\\0\\x01\\0\\x01\\0\\0\\0\\0" + query[12:end] + answer, client)
 """
-# It does not end with the command that started it.
+# It does not end with the command that started it, which waits until it has a session of its own.
 LISTEN = """
 import os, socket, sys, time
 server = socket.create_server(("", int(sys.argv[1])))
+is_alone, tell = os.pipe()
 if os.fork() == 0:
     os.setsid()
-    for descriptor in range(3): os.close(descriptor)
+    for descriptor in (*range(3), tell): os.close(descriptor)
     time.sleep(3600)
+os.close(tell)
+os.read(is_alone, 1)
 """
 RESOLVE = "import socket, sys; print(socket.getaddrinfo(sys.argv[1], None, socket.AF_INET)[0][4][0])"
 

@@ -22,8 +22,11 @@ LOST_S = 150.0
 """Until the cluster gives up a node: 50 s, and the toleration of the pod."""
 UNCHANGED_S = 15.0
 """How long a wrong start is looked for. The controller looks every few seconds."""
-# A process that does not end with the command that started it.
-WRITES = "setsid sh -c 'while :; do date +%s.%N >> writes; sleep 0.2; done' > /dev/null 2>&1 < /dev/null &"
+# A process that does not end with the command that started it, which waits until it has a session of its own.
+WRITES = """
+setsid sh -c 'while :; do date +%s.%N >> writes; sleep 0.2; done' > /dev/null 2>&1 < /dev/null &
+until [ -s writes ]; do sleep 0.02; done
+"""
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +113,6 @@ def test_a_node_without_network_is_waited_for_and_never_leads_to_two_writers(
     before, node, (pod,) = created(product), node_of(installed), uids(installed)
     product.ok("exec", NAME, "--", "sh", "-c", WRITES)
     writes = files(installed, product) / "writes"
-    wait_until(writes.exists)
     node.disconnect()
     try:
         until_explained(installed, product, f"{node.name} has not confirmed its end")

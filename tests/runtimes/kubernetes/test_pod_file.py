@@ -37,7 +37,14 @@ def test_an_empty_file_adds_nothing() -> None:
 
 WRONG = {
     "not YAML": ("a: [", "YAML"),
-    "a list": ("[]", "dict"),
+    "a list": ("[a]", "file must be a map with the parts workspaces, templates, jobs, network, not ['a']"),
+    "a text": ("text", "not 'text'"),
+    "a long text": ("x" * 1000, "xxx..."),
+    "a part that is a list": ("workspaces: [a]", "workspaces: must be a map, not ['a']"),
+    "a part without value": ("jobs:", "jobs: must be a map, not None"),
+    "a template that is a text": ("templates: {a: b}", "templates.a: must be a map, not 'b'"),
+    "a network that is a number": ("network: 5", "network: must be a map, not 5"),
+    "a peer that is a text": ("network: {dns: [a]}", "network.dns.0: must be a map, not 'a'"),
     "unknown part": ("pods: {}", "pods"),
     "unknown field": ("workspaces: {hostNetwork: true}", "hostNetwork"),
     "wrong type": ("workspaces: {tolerations: x}", "tolerations"),
@@ -53,6 +60,8 @@ def test_a_mistake_is_refused_with_its_place(name: str) -> None:
         parse_pod_file("file", text)
     assert refusal.value.code == "bad_setting"
     assert words in refusal.value.message
+    assert "PodFile" not in refusal.value.message
+    assert "_Network" not in refusal.value.message
 
 
 def test_the_peers_of_network_policies_can_be_chosen() -> None:

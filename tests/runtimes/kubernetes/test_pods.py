@@ -290,7 +290,7 @@ async def test_a_quota_is_named_and_nothing_is_left_behind(installed: InstalledC
     quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few"}, "spec": {"hard": {"pods": "0"}}}
     installed.kubectl("apply", "--filename", "-", stdin=json.dumps(quota))
     try:
-        await until(lambda: "status" in installed.get("resourcequota", "few"), within_s=START_S)
+        await until(lambda: installed.get("resourcequota", "few")["status"].get("hard"), within_s=START_S)
         with pytest.raises(Failed) as failure:
             await runtime.ensure_running(world_of(installed, runtime).serving(home), FENCE, unheard)
     finally:

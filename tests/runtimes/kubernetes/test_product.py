@@ -43,7 +43,7 @@ def test_explain_and_doctor_say_what_is_wrong(installed: InstalledCluster, produ
     quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few"}, "spec": {"hard": {"pods": "0"}}}
     installed.kubectl("apply", "--filename", "-", stdin=json.dumps(quota))
     try:
-        wait_until(lambda: "status" in installed.get("resourcequota", "few"))
+        wait_until(lambda: installed.get("resourcequota", "few")["status"].get("hard"))
         product.run("create", "one")
         wait_until(lambda: "exceeded quota" in product.ok("explain", "one"), within_s=PATIENCE_S)
     finally:

@@ -89,6 +89,7 @@ class ClusterClient:
             self.server = config.cluster.server
             parameters = ConnectionParams(timeout=httpx2.Timeout(self._options.call_s), trust_env=False)
             self._http = AsyncClient(config, parameters)
+            self._http.event_hooks = {"request": [_close_if_cancelled], "response": []}
         except (ConfigError, OSError, ValueError, LookupError, TypeError, AttributeError, yaml.YAMLError) as error:
             raise Refused("bad_setting", f"the Kubernetes configuration cannot be used: {error}") from error
 
@@ -272,6 +273,21 @@ def translated(status: int, message: str, method: str, path: str, server: str) -
             return Unavailable(f"the cluster at {server} cannot answer now (status {status}): {message}")
         case _:
             return ClusterRefusal(status, message)
+
+
+async def _close_if_cancelled(request: httpx2.Request) -> None:
+    """The HTTP client does not close a connection if its call is cancelled during the TLS handshake."""
+    connected: Any = None
+
+    async def trace(event: str, about: Mapping[str, Any]) -> None:
+        nonlocal connected
+        match event:
+            case "connection.connect_tcp.complete":
+                connected = about["return_value"]
+            case "connection.start_tls.failed":
+                await connected.aclose()  # no effect on a connection that is already closed
+
+    request.extensions["trace"] = trace
 
 
 async def _lines(answer: httpx2.Response) -> AsyncGenerator[bytes, None]:

@@ -16,12 +16,17 @@ from typing import Any, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import ErrorDetails
 
 from torpor.domain.errors import Refused
 from torpor.runtimes.kubernetes.network_policies import DNS, FROM
 from torpor.runtimes.kubernetes.options import PodOptions
 
 RESERVED = "torpor."
+NO_MAP = ("dict_type", "model_type")
+"""What pydantic calls a value of another type where a map is needed."""
+SHOWN = 60
+"""Characters of a wrong value."""
 
 
 class AddedFields(BaseModel):
@@ -86,7 +91,13 @@ def parse_pod_file(name: str, text: str) -> PodFile:
     """Refused `bad_setting`, with the place of the mistake."""
     try:
         read = yaml.safe_load(text)
-        found = _PodFile.model_validate({} if read is None else read)
+    except yaml.YAMLError as error:
+        raise Refused("bad_setting", f"{name} is not valid YAML: {error}") from error
+    if read is not None and not isinstance(read, dict):
+        parts = ", ".join(_PodFile.model_fields)
+        raise Refused("bad_setting", f"{name} must be a map with the parts {parts}, not {_shown(read)}")
+    try:
+        found = _PodFile.model_validate(read or {})
         return PodFile(
             AddedFields.model_validate(found.workspaces).options(),
             {
@@ -97,12 +108,20 @@ def parse_pod_file(name: str, text: str) -> PodFile:
             found.network.reached_from or FROM,
             found.network.dns or DNS,
         )
-    except yaml.YAMLError as error:
-        raise Refused("bad_setting", f"{name} is not valid YAML: {error}") from error
     except ValidationError as error:
-        faults = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
+        faults = "; ".join(f"{'.'.join(map(str, one['loc']))}: {_fault(one)}" for one in error.errors())
         allowed = ", ".join(AddedFields.model_fields)
         raise Refused("bad_setting", f"{name}: {faults}. Allowed in workspaces, jobs and each template: {allowed}") from error
+
+
+def _fault(one: ErrorDetails) -> str:
+    """The words of pydantic, except where they name a class."""
+    return f"must be a map, not {_shown(one['input'])}" if one["type"] in NO_MAP else one["msg"]
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
 
 
 def _without_reserved(given: Mapping[str, str]) -> dict[str, str]:
