@@ -35,6 +35,7 @@ from torpor.api.event_fanout import EventFeed
 from torpor.api.events import STREAMS_PER_USER, EventSources
 from torpor.api.gc import GcSources
 from torpor.api.wire import workspace_json
+from torpor.archives.reader import ArchiveReader
 from torpor.bus.embedded import EmbeddedValkey
 from torpor.bus.feed import RedisFeed
 from torpor.bus.login_throttle import Throttle
@@ -54,6 +55,7 @@ from torpor.store.embedded import EmbeddedPostgres
 from torpor.store.events import EventStore, Outbox
 from torpor.store.gc import GcStore
 from torpor.store.migrate import migrate
+from torpor.store.pack_gc import PackGcStore
 from torpor.store.service_store import ServiceStore
 from torpor.store.user_store import NewUser, UserStore
 from torpor.testing.defaults import DEFAULTS
@@ -269,8 +271,9 @@ async def product(folder: Path, postgres: EmbeddedPostgres, people_count: int) -
             Health(nothing, nothing),
             hosts=HOSTS,
             events=EventSources(EventStore(service), feed, 30),
-            gc=GcSources(GcStore(service), FakeArchives(FakeWorld()), DEFAULTS.gc_policy),
+            gc=GcSources(GcStore(service), FakeArchives(FakeWorld()), DEFAULTS.gc_policy, PackGcStore(service)),
             usage=RedisUsageSeries(bus),
+            reading=ArchiveReader("file:///nowhere"),
         )
         path = folder / "api.sock"
         server = uvicorn.Server(uvicorn.Config(app, uds=str(path), log_level="error", lifespan="off", backlog=4096))

@@ -1,6 +1,6 @@
 """Count the requests to an object store for a home that is archived and restored.
 
-The real jobs, with as much of S3 as an archive needs, on the loopback interface.
+The real jobs, with as much of S3 as an archive needs, on the loopback interface. `bench/archive.py` counts others.
 
     python bench/objects.py [--home-mb 10,1000] [--json]
 """
@@ -16,11 +16,12 @@ import uuid
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Lock, Thread
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 from torpor.archives.archives import HomeArchives
 from torpor.domain.records import ArchiveKey
@@ -29,7 +30,11 @@ from torpor.ports import Home, HomeJob
 WRITES = ("begin upload", "put part", "end upload", "put")
 
 BEGUN = "<InitiateMultipartUploadResult><Bucket>b</Bucket><Key>k</Key><UploadId>{}</UploadId></InitiateMultipartUploadResult>"
-ENDED = "<CompleteMultipartUploadResult><ETag>e</ETag></CompleteMultipartUploadResult>"
+ENDED = "<CompleteMultipartUploadResult><ETag>{}</ETag></CompleteMultipartUploadResult>"
+LISTED = "<ListBucketResult><IsTruncated>false</IsTruncated>{}</ListBucketResult>"
+LISTED_OBJECT = "<Contents><Key>{}</Key><LastModified>{}</LastModified><ETag>&quot;{}&quot;</ETag><Size>{}</Size></Contents>"
+LISTED_FOLDER = "<CommonPrefixes><Prefix>{}</Prefix></CommonPrefixes>"
+EXISTS = b"<Error><Code>PreconditionFailed</Code></Error>"
 
 
 class CountedStore:
@@ -53,12 +58,21 @@ class CountedStore:
                 content = self.rfile.read(int(self.headers.get("content-length") or 0))
                 kind = kind_of(self.command, query, has_range="range" in self.headers)
                 store.count(kind)
-                status, body, headers = store.answer(kind, parts.path, query, content, self.headers.get("range", ""))
+                path = unquote(parts.path)
+                is_create = self.headers.get("if-none-match") == "*"
+                if kind == "put" and is_create and path in store.objects:
+                    status, body, headers = 412, EXISTS, dict[str, str]()
+                else:
+                    status, body, headers = store.answer(kind, path, query, content, self.headers.get("range", ""))
                 self.send_response(status)
-                for name, value in {"etag": '"e"', "last-modified": formatdate(usegmt=True), **headers}.items():
+                # A part has an ETag, too.
+                for name, value in {
+                    "etag": '"part"',
+                    **store.version(path),
+                    "content-length": str(len(body)),
+                    **headers,
+                }.items():
                     self.send_header(name, value)
-                if "content-length" not in headers:
-                    self.send_header("content-length", str(len(body)))
                 self.end_headers()
                 self.wfile.write(body)
 
@@ -99,21 +113,47 @@ class CountedStore:
                         file.write(pieces[number].read_bytes())
                         pieces[number].unlink()
                 self.objects[path] = whole
-                return 200, ENDED.encode(), {}
+                return 200, ENDED.format(quote(self.version(path)["etag"])).encode(), {}
             case "put":
                 self.objects[path] = self._kept(content)
                 return 200, b"", {}
+            case "list":
+                return 200, self._listed(path.rstrip("/"), query).encode(), {}
         if path not in self.objects:
             return 404, b"", {}
         size = self.objects[path].stat().st_size
         if kind == "head":
             return 200, b"", {"content-length": str(size)}
+        if kind == "get":
+            return 200, self.objects[path].read_bytes(), {}
+        if kind == "delete":
+            self.objects.pop(path).unlink()
+            return 204, b"", {}
         assert kind == "get range", f"no answer for {kind}"
         first, last = (int(number) for number in wanted.removeprefix("bytes=").split("-"))
         with self.objects[path].open("rb") as file:
             file.seek(first)
             found = file.read(last - first + 1)
         return 206, found, {"content-range": f"bytes {first}-{first + len(found) - 1}/{size}"}
+
+    def version(self, path: str) -> dict[str, str]:
+        """The headers that tell whether an object is still the same."""
+        if path not in self.objects:
+            return {}
+        kept = self.objects[path]
+        return {"etag": f'"{kept.name}"', "last-modified": formatdate(kept.stat().st_mtime, usegmt=True)}
+
+    def _listed(self, bucket: str, query: dict[str, str]) -> str:
+        prefix, is_flat = query.get("prefix", ""), "delimiter" not in query
+        keys = sorted(path.removeprefix(f"{bucket}/") for path in self.objects if path.startswith(f"{bucket}/{prefix}"))
+        here = [key for key in keys if is_flat or "/" not in key.removeprefix(prefix)]
+        folders = sorted({prefix + key.removeprefix(prefix).split("/")[0] + "/" for key in set(keys) - set(here)})
+        found = []
+        for key in here:
+            seen = self.objects[f"{bucket}/{key}"].stat()
+            changed = datetime.fromtimestamp(int(seen.st_mtime), UTC).strftime("%Y-%m-%dT%H:%M:%S.000Z")
+            found.append(LISTED_OBJECT.format(key, changed, self.objects[f"{bucket}/{key}"].name, seen.st_size))
+        return LISTED.format("".join((*found, *map(LISTED_FOLDER.format, folders))))
 
     def _new_name(self) -> str:
         with self._lock:
@@ -145,13 +185,13 @@ def kind_of(method: str, query: dict[str, str], *, has_range: bool) -> str:
     if method == "PUT":
         return "put part" if "uploadId" in query else "put"
     if method == "GET":
-        return "get range" if has_range else "list"
+        return "get range" if has_range else "list" if "list-type" in query else "get"
     return method.lower()
 
 
 @contextlib.contextmanager
-def counted_store() -> Iterator[CountedStore]:
-    with tempfile.TemporaryDirectory(prefix="torpor-bench-") as folder:
+def counted_store(above: Path | None = None) -> Iterator[CountedStore]:
+    with tempfile.TemporaryDirectory(prefix="torpor-bench-", dir=above) as folder:
         store = CountedStore(Path(folder))
         store.start()
         try:
