@@ -190,8 +190,9 @@ def openapi() -> str:
         cast(Health, nothing),
         hosts=Hosts("http://localhost:8080", "localhost"),
         events=EventSources(nothing, nothing, 30),
-        gc=GcSources(nothing, nothing, nothing),
+        gc=GcSources(nothing, nothing, nothing, nothing),
         usage=nothing,
+        reading=nothing,
     )
     return json.dumps(app.openapi(), indent=1, sort_keys=True) + "\n"
 
@@ -213,6 +214,7 @@ LEADS_TO: Mapping[Operation, DetailedPhase] = {
     Operation.STARTING: DetailedPhase.RUNNING,
     Operation.STOPPING: DetailedPhase.STANDBY,
     Operation.ARCHIVING: DetailedPhase.ARCHIVED,
+    Operation.COPYING: DetailedPhase.ARCHIVED,
     Operation.CREATE_EMPTY_ARCHIVE: DetailedPhase.ARCHIVED,
     Operation.DELETING: DetailedPhase.DELETED,
 }

@@ -79,7 +79,12 @@ ROWS = (
         (
             Panel("Homes packed and restored", ((_rate("archive_bytes_total", "direction"), "{{direction}}"),), "Bps"),
             Panel("Archive proven longest ago", (("max(torpor_archive_verified_age_seconds)", "age"),), "s", "stat"),
-            Panel("Archives collected", ((_rate("gc_removed_total"), "removed"),), "ops"),
+            Panel(
+                "Archives and packs collected",
+                ((_rate("gc_removed_total"), "archives"), (_rate("gc_packs_removed_total"), "packs")),
+                "ops",
+            ),
+            Panel("Packs checked again", ((_rate("pack_proofs_total", "outcome"), "{{outcome}}"),), "ops"),
         ),
     ),
     Row(

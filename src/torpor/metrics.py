@@ -64,6 +64,10 @@ wake_seconds = _histogram(
 events_published_total = _counter("events_published_total", "Changes published to the bus.")
 sse_streams = _gauge("sse_streams", "Open event streams.")
 gc_removed_total = _counter("gc_removed_total", "Archives removed by garbage collection.")
+gc_packs_removed_total = _counter("gc_packs_removed_total", "Packs removed by garbage collection.")
+pack_proofs_total = _counter(
+    "pack_proofs_total", "Packs in the archive store that were read back again, by outcome: `proven` or `damaged`.", "outcome"
+)
 home_bytes = _gauge("home_bytes", "Disk space that all homes use, as last measured; only in the leading controller.")
 home_bytes.set(math.nan)
 disk_free_bytes = _gauge("disk_free_bytes", "Free space on the disk of the homes, if `disk_reserve` is not 0.")

@@ -5,14 +5,14 @@ does not touch the current generation. An implementation translates errors of it
 cannot be reached, `Failed` with a `Code` if this one call failed.
 """
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Protocol, TypeAlias
 
 from torpor.domain.busy import Work
 from torpor.domain.disk import Disk
-from torpor.domain.records import ArchiveKey, Marker, ProvenArchive, Survey, Workspace
+from torpor.domain.records import ArchiveKey, Marker, ProvenArchive, ProvenPack, Survey, Workspace
 from torpor.domain.usage import Usage, UsageSample
 
 Progress: TypeAlias = Callable[[int, int | None], None]
@@ -378,35 +378,83 @@ class ListedArchive:
 
     key: ArchiveKey
     is_whole: bool
-    """It has its manifest. Without one it was never finished, or is partly removed."""
+    """It has its manifest or its root. Without one it was never finished, or is partly removed."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListedPack:
+    """A pack in the store."""
+
+    workspace_id: str
+    name: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveBase:
+    """The archive of format 2 whose content the next archive may take over."""
+
+    key: ArchiveKey
+    manifest_root: str
+    trusted: Mapping[str, str]
+    """Packs that were proven not long ago, with their store version: they are not read back while it is unchanged."""
+    unusable: frozenset[str]
+    """Packs that are damaged or being removed: their content is read from the home again."""
+
+
+@dataclass(frozen=True, slots=True)
+class RootFacts:
+    """The root of an archive of format 2, as it is in the store."""
+
+    manifest_root: str
+    packs: Mapping[str, int]
+    """The size of each pack, by name."""
 
 
 class Archives(Protocol):
     """The store of archived homes. Jobs run where the home is; archives are immutable and named by (workspace, op_id).
 
-    A store has an identity. After the first access of this process, every verb raises Unavailable if the identity is missing or
-    different: a disk that is not mounted is not an empty store.
+    An archive of format 1 has objects of its own. One of format 2 is a root and the packs that it names; archives of one
+    workspace share packs. A store has an identity. After the first access of this process, every verb raises Unavailable if the
+    identity is missing or different: a disk that is not mounted is not an empty store.
     """
 
     async def world(self) -> str:
         """The identity of the store; the first call creates it."""
         ...
 
-    def pack_job(self, key: ArchiveKey, home: Home, revision: int) -> HomeJob:
+    def pack_job(
+        self,
+        key: ArchiveKey,
+        home: Home,
+        revision: int,
+        *,
+        format: int = 1,  # noqa: A002
+        base: ArchiveBase | None = None,
+    ) -> HomeJob:
         """Write the home under this key, read it back, compare. A repetition finds the finished archive and verifies it
-        again."""
+        again. With a `base`, content that it has is not written again."""
         ...
 
     def proven(self, key: ArchiveKey, home: Home, revision: int, result: Mapping[str, object]) -> ProvenArchive:
         """The archive that the pack job with these arguments wrote; `result` is the JSON that the job returned."""
         ...
 
-    def unpack_job(self, key: ArchiveKey) -> HomeJob:
-        """Fill an empty home from this key. ARCHIVE_NOT_FOUND or CHECKSUM_MISMATCH if the archive is missing or damaged."""
+    def unpack_job(self, key: ArchiveKey, manifest_root: str | None = None) -> HomeJob:
+        """Fill an empty home from this key. ARCHIVE_NOT_FOUND or CHECKSUM_MISMATCH if the archive is missing or damaged, or has
+        another manifest root. The format is found in the store."""
         ...
 
-    async def create_empty(self, key: ArchiveKey, home: Home, revision: int) -> ProvenArchive:
+    async def create_empty(self, key: ArchiveKey, home: Home, revision: int, *, format: int = 1) -> ProvenArchive:  # noqa: A002
         """Write the archive of an empty home, and verify it."""
+        ...
+
+    async def copy(self, source: ArchiveKey, target: ArchiveKey, progress: Progress) -> ProvenArchive:
+        """Copy the archive of another workspace in the store, and verify the copy.
+
+        The copy shares no object with its source, and is of generation 0 and revision 0. A repetition finds the finished copy
+        and verifies it again. ARCHIVE_NOT_FOUND or CHECKSUM_MISMATCH if the source is missing or damaged.
+        """
         ...
 
     async def manifest_root(self, key: ArchiveKey) -> str:
@@ -417,13 +465,73 @@ class Archives(Protocol):
         """Whether the store answers."""
         ...
 
-    def keys(self) -> AsyncIterator[ListedArchive]:
-        """All archives in the store, whole or not, in the database or not; Unavailable if the listing cannot be completed."""
+    def listing(self) -> AsyncIterator[ListedArchive | ListedPack]:
+        """All archives and packs in the store, whole or not, in the database or not; Unavailable if the listing cannot be
+        completed. An object that was written or removed shortly before may be missing or still listed."""
         ...
 
     async def remove(self, key: ArchiveKey) -> None:
-        """There is no archive with this key. The manifest is removed first: a partly removed archive is not an archive."""
+        """There is no archive with this key. The manifest is removed first: a partly removed archive is not an archive.
+
+        Of an archive of format 2 only the root is removed; its packs may belong to other archives, too.
+        """
         ...
+
+    async def remove_pack(self, workspace_id: str, name: str) -> None:
+        """There is no pack with this name."""
+        ...
+
+    async def pack_size(self, workspace_id: str, name: str) -> int | None:
+        """The size of this pack in the store; None if it does not exist."""
+        ...
+
+    async def root_packs(self, key: ArchiveKey) -> RootFacts:
+        """The verified root of an archive of format 2; Failed ARCHIVE_NOT_FOUND or CHECKSUM_MISMATCH."""
+        ...
+
+    async def prove_pack(self, workspace_id: str, name: str, size_bytes: int) -> ProvenPack:
+        """Read a pack back and compare it with its name and size; Failed ARCHIVE_NOT_FOUND or CHECKSUM_MISMATCH."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedFile:
+    """A file, folder or link in an archive."""
+
+    path: str
+    kind: str
+    size: int
+    mode: int
+    mtime_ns: int | None
+    target: str
+    """Of a link."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedFile:
+    """A path that differs between two archives."""
+
+    change: str
+    """`added`, `removed` or `changed`."""
+    path: str
+
+
+class ArchiveReading(Protocol):
+    """Read archives in the store, for users. Errors that users cause are raised before the first piece."""
+
+    def files(self, key: ArchiveKey, folder: str) -> AsyncGenerator[Sequence[ArchivedFile]]:
+        """What is directly in this folder. Refused `no_such_file` if there is no such path."""
+        ...
+
+    def content(self, key: ArchiveKey, path: str) -> AsyncGenerator[bytes]:
+        """Refused `no_such_file` if there is no such file."""
+        ...
+
+    def export(self, key: ArchiveKey) -> AsyncGenerator[bytes]:
+        """The home as a tar stream, compressed with zstd."""
+        ...
+
+    def differences(self, before: ArchiveKey, after: ArchiveKey) -> AsyncGenerator[Sequence[ChangedFile]]: ...
 
 
 # ── the bus ───────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -281,6 +281,32 @@ class Settings(BaseModel):
     gc_interval: Seconds = Field(3600, description="Seconds between two garbage collections of archives.")
     gc_grace: Seconds = Field(7200, description="Seconds between marking an archive as an orphan and removing it.")
     gc_keep: int = Field(5, ge=1, description="How many of the latest archives of each workspace are always kept.")
+    gc_keep_daily: int = Field(
+        7, ge=0, le=3660, description="For how many days the last archive of each day is kept, besides the latest ones."
+    )
+    gc_keep_weekly: int = Field(
+        4, ge=0, le=520, description="For how many weeks the last archive of each week is kept, besides the latest ones."
+    )
+    archive_format: int = Field(
+        1,
+        ge=1,
+        le=2,
+        description="The format of new archives. 1: one tar stream. 2: packs, of which an archive writes only what is new; "
+        "controllers use it when all of them support it. Archives of both formats can always be restored.",
+    )
+    archive_proof_age: float = Field(
+        7 * 86_400,
+        ge=0,
+        le=10 * 365 * 86_400,
+        description="Seconds for which a pack that was read back counts as proven. An archive that takes it over reads it back "
+        "again only after that. 0: always.",
+    )
+    archive_drill_rate: int = Field(
+        4 << 20,
+        ge=0,
+        description="Bytes per second at which packs in the archive store are read back and checked again, before their proof "
+        "is too old. 0: never.",
+    )
     undelete_grace: Seconds = Field(7 * 86_400, description="Seconds for which a deleted workspace can be undeleted.")
     name_reserved_for: float = Field(
         86_400,
@@ -464,6 +490,7 @@ class Settings(BaseModel):
                 Operation.STARTING: self.reconciler_starting_timeout,
                 Operation.STOPPING: self.reconciler_stopping_timeout,
                 Operation.ARCHIVING: self.reconciler_archiving_timeout,
+                Operation.COPYING: self.reconciler_archiving_timeout,
                 Operation.CREATE_EMPTY_ARCHIVE: self.reconciler_provisioning_timeout,
                 Operation.DELETING: self.reconciler_deleting_timeout,
             },
@@ -511,6 +538,8 @@ class Settings(BaseModel):
             keep=self.gc_keep,
             grace=timedelta(seconds=self.gc_grace),
             undelete_grace=timedelta(seconds=self.undelete_grace),
+            keep_daily=self.gc_keep_daily,
+            keep_weekly=self.gc_keep_weekly,
         )
 
     @property

@@ -12,6 +12,7 @@ from tests.api.unasked import NO_COLLECTING, NO_EVENTS, NO_USAGE
 from tests.support.accounts_stage import HOME, PASSWORD, AccountsStage, accounts_stage
 from torpor.accounts.provider import Provider
 from torpor.api.app import Health, make_app
+from torpor.archives.reader import ArchiveReader
 from torpor.domain.hostnames import Hosts
 from torpor.domain.limits import RunningLimits
 from torpor.runtimes.local_access import LocalAccess
@@ -75,6 +76,7 @@ async def platform(
             events=NO_EVENTS,
             gc=NO_COLLECTING,
             usage=NO_USAGE,
+            reading=ArchiveReader("file:///nowhere"),
             provider=provider,
         )
 

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import socket
+import uuid
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
 from datetime import timedelta
@@ -12,22 +13,27 @@ import pytest
 import uvicorn
 
 from tests.api.unasked import NO_EVENTS, NO_USAGE
-from tests.support.gc_stage import IN_ERROR, RETENTION, TERM, GcStage, deleted, gc_stage
+from tests.support.gc_stage import ARCHIVING, IN_ERROR, RETENTION, TERM, GcStage, deleted, gc_stage
 from tests.support.live_api import background
+from tests.support.pack_stage import PackStage
+from tests.support.stored_packs import FakePacks
 from tests.support.users import accounts_of, person, token_for
 from tests.support.waiting import until
 from torpor.accounts import Caller
 from torpor.api.app import Health, make_app
 from torpor.api.gc import GcSources, _preview, _SharedGcPlan
+from torpor.archives.reader import ArchiveReader
 from torpor.bus.redis import Bus
 from torpor.cli.client import ApiClient
 from torpor.cli.commands.gc import wait_for_report
 from torpor.cli.exit_codes import CommandError, ExitCode
 from torpor.control.duties import run_duty
 from torpor.domain.hostnames import Hosts
+from torpor.domain.records import ArchiveKey
 from torpor.domain.retention import GcPolicy
 from torpor.runtimes.local_access import LocalAccess
 from torpor.store.database import Database, Role
+from torpor.store.pack_gc import PackGcStore
 from torpor.testing.fake_runtime import FakeArchives, FakeRuntime, FakeWorld
 
 pytestmark = pytest.mark.anyio
@@ -73,8 +79,9 @@ async def served(database_url: str, redis_url: str) -> AsyncIterator[Served]:
             Health(nothing, nothing),
             hosts=Hosts("http://localhost", "localhost"),
             events=NO_EVENTS,
-            gc=GcSources(here.seen, here.archives, GcPolicy(RETENTION, every=timedelta(hours=1))),
+            gc=GcSources(here.seen, here.archives, GcPolicy(RETENTION, every=timedelta(hours=1)), PackGcStore(database)),
             usage=NO_USAGE,
+            reading=ArchiveReader("file:///nowhere"),
         )
         async with listening(app) as url:
             yield Served(here, world, url, database, people)
@@ -142,6 +149,46 @@ async def test_the_preview_lists_what_a_collection_then_removes(served: Served) 
     assert after["would_remove"] == 0
 
 
+async def test_the_preview_lists_packs_with_the_reason(served: Served) -> None:
+    packs = PackStage(served.here, FakePacks(served.world))
+    workspace_id, old, kept = await packs.superseded("demo")
+    await served.here.owner.execute("DELETE FROM archive_packs WHERE archive_key = $1", str(old.key))
+    unneeded = old.packs[0]
+    failed = ArchiveKey(workspace_id, str(uuid.uuid4()))
+    await served.here.operation(str(failed))
+    left = await packs.writer.write(failed, b"left over")
+    preview = (await served.ask(lambda api: api.gc_preview()))["packs"]
+    [item] = preview["items"]
+    assert (item["name"], item["action"], item["workspace"]) == (unneeded, "mark", "demo")
+    assert item["means"] == "no archive needs it any more"
+    assert (preview["kept"], preview["would_mark"], preview["would_remove"]) == (3, 1, 0)
+    assert preview["left_over"] == [f"{workspace_id}/packs/{left}"]
+
+    await packs.change_packs(unneeded, orphan_since="now() - interval '3 hours'")
+    preview = (await served.ask(lambda api: api.gc_preview()))["packs"]
+    assert (preview["would_remove"], preview["would_free_bytes"]) == (1, len(b"own of the old one"))
+    await served.here.change(workspace_id, **ARCHIVING)
+    preview = (await served.ask(lambda api: api.gc_preview()))["packs"]
+    [item] = preview["items"]
+    assert (item["action"], item["goes_at"], preview["would_remove"]) == ("wait", None, 0)
+    assert await packs.rows() == {
+        **dict.fromkeys({name for one in kept for name in one.packs}, (False, False)),
+        unneeded: (True, False),
+    }
+
+
+async def test_archives_of_format_2_show_their_oldest_proof_and_damage(served: Served) -> None:
+    packs = PackStage(served.here, FakePacks(served.world))
+    archive = await packs.archive(await served.here.workspace("demo"), b"a", b"b", hours=1)
+    await packs.change_packs(archive.packs[0], proven_at="'2026-03-01T12:00:00Z'")
+    [shown] = await served.ask(lambda api: api.archives("demo"))
+    assert (shown["format"], shown["new_bytes"], shown["is_damaged"]) == (2, 10, False)
+    assert shown["proven_at"] == "2026-03-01T12:00:00Z" != shown["made_at"]
+    await packs.change_packs(archive.packs[1], damaged_at="now()")
+    [shown] = await served.ask(lambda api: api.archives("demo"))
+    assert shown["is_damaged"]
+
+
 async def test_a_requested_collection_runs_and_is_reported(served: Served) -> None:
     here = served.here
     purged = await here.workspace("purged", **deleted(days=1), purge="true")
@@ -189,12 +236,13 @@ async def test_the_preview_is_unavailable_without_the_store(served: Served) -> N
 
 
 async def test_concurrent_previews_share_one_listing_and_survive_a_cancelled_one(served: Served) -> None:
-    collecting = GcSources(served.here.seen, served.here.archives, GcPolicy(RETENTION, every=timedelta(hours=1)))
+    policy = GcPolicy(RETENTION, every=timedelta(hours=1))
+    collecting = GcSources(served.here.seen, served.here.archives, policy, PackGcStore(served.database))
     previewed, listings, goes_on = _SharedGcPlan(lambda: _preview(collecting)), 0, asyncio.Event()
 
     async def count(verb: str, workspace_id: str) -> None:
         nonlocal listings
-        if (verb, workspace_id) == ("keys", ""):
+        if (verb, workspace_id) == ("listing", ""):
             listings += 1
             await goes_on.wait()
 

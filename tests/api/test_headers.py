@@ -54,7 +54,15 @@ async def test_an_internal_error_has_the_security_headers(hosts: Hosts) -> None:
         using=UseService(nothing, new_id=str, hint=print, lease_s=DEFAULTS.connection_lease),
     )
     app = make_app(
-        wishes, nothing, nothing, Health(broken, broken), hosts=hosts, events=NO_EVENTS, gc=NO_COLLECTING, usage=NO_USAGE
+        wishes,
+        nothing,
+        nothing,
+        Health(broken, broken),
+        hosts=hosts,
+        events=NO_EVENTS,
+        gc=NO_COLLECTING,
+        usage=NO_USAGE,
+        reading=NO_USAGE,
     )
     # As under a server: the error is raised again after the answer, so that it is logged.
     transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)

@@ -19,6 +19,7 @@ from tests.support.users import accounts_of, person, token_for
 from tests.support.waiting import until
 from torpor import accounts
 from torpor.api.app import Health, make_app
+from torpor.archives.reader import ArchiveReader
 from torpor.bus.embedded import EmbeddedValkey
 from torpor.bus.redis import COMMAND_TIMEOUT_S
 from torpor.domain.errors import Reason, Refused
@@ -93,6 +94,7 @@ async def caller_for(night: IdleStage, caller: accounts.Caller) -> Caller:
         events=NO_EVENTS,
         gc=NO_COLLECTING,
         usage=NO_USAGE,
+        reading=ArchiveReader("file:///nowhere"),
     )
     return Caller(app, token)
 

@@ -23,6 +23,7 @@ from tests.support.waiting import until
 from torpor.accounts import AuthMethod, UserChange
 from torpor.api.app import Health, make_app
 from torpor.api.events import EventSources
+from torpor.archives.reader import ArchiveReader
 from torpor.domain.access import EVERY_SCOPE, Scope, Share
 from torpor.ports import Container, Home, Runtime, Shell
 from torpor.runtimes.local_access import LocalAccess
@@ -124,6 +125,7 @@ async def elsewhere(here: LiveApi, runtime: Runtime) -> AsyncIterator[Path]:
         events=EventSources(here.events_store, here.feed, 30),
         gc=NO_COLLECTING,
         usage=NO_USAGE,
+        reading=ArchiveReader("file:///nowhere"),
     )
     with tempfile.TemporaryDirectory(prefix="torpor-") as folder:
         path = Path(folder) / "api.sock"

@@ -8,4 +8,4 @@ from torpor.api.gc import GcSources
 _nothing: Any = None
 NO_EVENTS = EventSources(_nothing, _nothing, 30)
 NO_USAGE: Any = None
-NO_COLLECTING = GcSources(_nothing, _nothing, _nothing)
+NO_COLLECTING = GcSources(_nothing, _nothing, _nothing, _nothing)

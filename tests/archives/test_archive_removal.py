@@ -9,16 +9,18 @@ import pytest
 
 from tests.archives.s3 import S3
 from tests.support.archive_jobs import DATA, HOME, KEY, MANIFEST, OTHER, ArchiveWorld, as_nobody
+from tests.support.stored_packs import StoredPacks
 from torpor.archives.archives import HomeArchives
 from torpor.domain.errors import Failed, Unavailable
 from torpor.domain.records import ArchiveKey
+from torpor.ports import ListedArchive, ListedPack
 
 pytestmark = pytest.mark.anyio
 
 
 async def listed(archives: HomeArchives) -> dict[ArchiveKey, bool]:
     """Every key, with whether the archive is complete."""
-    return {found.key: found.is_whole async for found in archives.keys()}  # noqa: SIM118 - no mapping
+    return {found.key: found.is_whole async for found in archives.listing() if isinstance(found, ListedArchive)}
 
 
 async def test_archives_are_complete_with_a_manifest_and_foreign_files_are_ignored(world: ArchiveWorld) -> None:
@@ -45,7 +47,7 @@ def test_an_unreadable_system_folder_is_skipped(reachable_for_all: ArchiveWorld)
         "import asyncio\n"
         "from torpor.archives.archives import HomeArchives\n"
         "async def main():\n"
-        "    print([str(found.key) async for found in HomeArchives(sys.argv[1]).keys()])\n"
+        "    print([str(found.key) async for found in HomeArchives(sys.argv[1]).listing()])\n"
         "asyncio.run(main())\n"
     )
     (world.store / str(KEY)).mkdir(parents=True)
@@ -138,6 +140,51 @@ async def test_a_bucket_may_contain_foreign_and_incomplete_objects(bucket: Bucke
     bucket.held.remove(f"prefix/{KEY}/{MANIFEST}")
     bucket.held += ["prefix/README", f"prefix/odd/{OTHER}/{MANIFEST}", f"prefix/{HOME.workspace_id}/README"]
     assert await listed(HomeArchives("s3://bucket/prefix", bucket.options)) == {KEY: False, OTHER: True}
+
+
+PACK = f"{KEY.op_id}-{'0' * 64}"
+
+
+async def listed_packs(archives: HomeArchives) -> list[ListedPack]:
+    return [found async for found in archives.listing() if isinstance(found, ListedPack)]
+
+
+async def test_a_bucket_has_packs_and_roots_beside_archives_of_format_1(bucket: Bucket) -> None:
+    root = ArchiveKey(HOME.workspace_id, str(uuid.uuid4()))
+    packs, roots = f"prefix/{HOME.workspace_id}/packs", f"prefix/{HOME.workspace_id}/archives"
+    bucket.held += [f"{packs}/{PACK}", f"{packs}/README", f"{roots}/{root.op_id}.json.zst", f"{roots}/{root.op_id}.json"]
+    archives = HomeArchives("s3://bucket/prefix", bucket.options)
+    assert await listed(archives) == {KEY: True, OTHER: True, root: True}
+    assert await listed_packs(archives) == [ListedPack(HOME.workspace_id, PACK, 1)]
+    await archives.remove_pack(HOME.workspace_id, PACK)
+    assert bucket.removed == [f"{packs}/{PACK}"]
+
+
+async def test_a_directory_has_packs_and_roots_beside_archives_of_format_1(world: ArchiveWorld) -> None:
+    await world.archives.create_empty(KEY, HOME, 0)
+    packs = StoredPacks(world.store)
+    name = await packs.write(OTHER, b"content")
+    await packs.finish(OTHER, HOME, (name,))
+    folder = world.store / HOME.workspace_id
+    (folder / "packs" / f"{name}#1").write_bytes(b"left behind by a writer that was killed")
+    (folder / "packs" / "README").write_bytes(b"not ours")
+    (folder / "archives" / "README").write_bytes(b"not ours")
+    assert await listed(world.archives) == {KEY: True, OTHER: True}
+    assert await listed_packs(world.archives) == [ListedPack(HOME.workspace_id, name, 7)]
+    await world.archives.remove_pack(HOME.workspace_id, name)
+    assert sorted(path.name for path in (folder / "packs").iterdir()) == ["README"]
+    await world.archives.remove(OTHER)
+    assert await listed(world.archives) == {KEY: True}
+
+
+async def test_a_version_changes_when_a_pack_is_written_again(world: ArchiveWorld) -> None:
+    packs = StoredPacks(world.store)
+    name = await packs.write(KEY, b"content")
+    first = await world.archives.prove_pack(HOME.workspace_id, name, 7)
+    (world.store / HOME.workspace_id / "packs" / name).unlink()
+    await packs.write(KEY, b"content")
+    second = await world.archives.prove_pack(HOME.workspace_id, name, 7)
+    assert first.store_version != second.store_version
 
 
 async def test_a_removal_fails_if_the_object_still_exists(bucket: Bucket) -> None:

@@ -79,7 +79,7 @@ async def test_an_unmounted_disk_does_not_count_as_an_empty_store(world: Archive
             world.archives.create_empty(OTHER, HOME, 0),
             world.archives.manifest_root(KEY),
             world.archives.remove(KEY),
-            anext(world.archives.keys()),
+            anext(world.archives.listing()),
         ):
             with pytest.raises(Unavailable, match="is not the same archive store as before"):
                 await asking
@@ -111,5 +111,5 @@ async def test_a_disk_that_disappears_during_a_listing_fails_it(world: ArchiveWo
 
     world.archives._ask = ask_until_it_goes  # type: ignore[method-assign,assignment]
     with pytest.raises(Unavailable, match="is not the same archive store as before"):
-        await anext(world.archives.keys())
+        await anext(world.archives.listing())
     assert asked == 3

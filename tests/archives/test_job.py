@@ -75,14 +75,14 @@ class Told(SystemExit):
 class StoppedBetween(ArchiveStore):
     """Is stopped after the data is written and before the manifest is."""
 
-    def write_once(self, path: str, content: bytes) -> bool:
+    def write_once(self, path: str, content: bytes | bytearray) -> bool:
         raise Told
 
 
 class StoppedAfter(ArchiveStore):
     """Is stopped after the manifest is written and before the result is reported."""
 
-    def write_once(self, path: str, content: bytes) -> bool:
+    def write_once(self, path: str, content: bytes | bytearray) -> bool:
         super().write_once(path, content)
         raise Told
 

@@ -1,6 +1,6 @@
 """The tests that every implementation of `torpor.ports.Archives` passes, including the fake.
 
-A subclass provides an instance (`archives`), homes (`Homes`), and a way to run jobs.
+A subclass provides an instance (`archives`), homes (`Homes`), a way to run jobs, and a way to write packs (`PackWriter`).
 """
 
 from collections.abc import Mapping
@@ -11,12 +11,31 @@ import pytest
 
 from torpor.domain.errors import Code, Failed, Refused, Unavailable
 from torpor.domain.records import ArchiveKey, ProvenArchive
-from torpor.ports import Archives, Home, HomeJob
+from torpor.ports import Archives, Home, HomeJob, ListedArchive, ListedPack
 
 HOME = Home("0d1f8a3c-0000-4000-8000-000000000001", 3)
 FIRST = ArchiveKey(HOME.workspace_id, "a0000000-0000-4000-8000-000000000001")
 SECOND = ArchiveKey(HOME.workspace_id, "a0000000-0000-4000-8000-000000000002")
 STRANGER = Home("0d1f8a3c-0000-4000-8000-000000000002", 1)
+
+
+PACK = f"{FIRST.op_id}-{'0' * 64}"
+
+
+class PackWriter(Protocol):
+    """Writes archives of format 2 from outside, pack by pack."""
+
+    async def write(self, key: ArchiveKey, content: bytes) -> str:
+        """Write a pack as the operation of this key; return its name."""
+        ...
+
+    async def finish(self, key: ArchiveKey, home: Home, names: tuple[str, ...]) -> None:
+        """Write the root of an archive that names these packs."""
+        ...
+
+    async def damage(self, workspace_id: str, name: str, content: bytes) -> None:
+        """Replace the content of a pack."""
+        ...
 
 
 class Homes(Protocol):
@@ -50,6 +69,10 @@ class ArchivesContract:
 
     @pytest.fixture
     def homes(self) -> Homes:
+        raise NotImplementedError
+
+    @pytest.fixture
+    def packs(self) -> PackWriter:
         raise NotImplementedError
 
     async def test_a_home_is_archived_and_restored(self, archives: Archives, homes: Homes) -> None:
@@ -109,6 +132,28 @@ class ArchivesContract:
         asleep_again = await pack(archives, homes, "home", SECOND, HOME, 1)
         assert asleep_again.archive.manifest_root == empty.archive.manifest_root
 
+    async def test_a_copy_has_the_content_and_needs_its_source_no_more(self, archives: Archives, homes: Homes) -> None:
+        files = {"a": b"content", "b": b"more"}
+        homes.fill("home", files)
+        packed = await pack(archives, homes, "home", FIRST, HOME, 1)
+        target = ArchiveKey(STRANGER.workspace_id, SECOND.op_id)
+        copied = await archives.copy(FIRST, target, no_progress)
+        assert copied.archive == replace(packed.archive, key=target, generation=0, revision=0)
+        assert (copied.home_bytes, copied.files) == (packed.home_bytes, packed.files)
+        assert await archives.manifest_root(FIRST) == packed.archive.manifest_root
+        assert await archives.copy(FIRST, target, no_progress) == copied
+        await archives.remove(FIRST)
+        assert await archives.copy(FIRST, target, no_progress) == copied, "a finished copy does not need its source"
+        homes.fill("again", {"leftover": b"x"})
+        await homes.run("again", archives.unpack_job(target))
+        assert homes.show("again") == files
+
+    async def test_a_copy_of_a_missing_archive_is_not_found(self, archives: Archives) -> None:
+        with pytest.raises(Failed) as caught:
+            await archives.copy(FIRST, ArchiveKey(STRANGER.workspace_id, SECOND.op_id), no_progress)
+        assert caught.value.code is Code.ARCHIVE_NOT_FOUND
+        assert await listed(archives) == []
+
     async def test_a_missing_archive_is_not_found(self, archives: Archives, homes: Homes) -> None:
         with pytest.raises(Failed) as caught:
             await archives.manifest_root(FIRST)
@@ -161,6 +206,61 @@ class ArchivesContract:
         await archives.remove(FIRST)
         assert await listed(archives) == []
 
+    async def test_packs_that_do_not_exist(self, archives: Archives) -> None:
+        await archives.remove_pack(HOME.workspace_id, PACK)
+        assert await archives.pack_size(HOME.workspace_id, PACK) is None
+        for asking in (archives.prove_pack(HOME.workspace_id, PACK, 1), archives.root_packs(FIRST)):
+            with pytest.raises(Failed) as caught:
+                await asking
+            assert caught.value.code is Code.ARCHIVE_NOT_FOUND
+
+    async def test_an_archive_of_format_1_has_no_root(self, archives: Archives) -> None:
+        await archives.create_empty(FIRST, HOME, 0, format=1)
+        with pytest.raises(Failed) as caught:
+            await archives.root_packs(FIRST)
+        assert caught.value.code is Code.ARCHIVE_NOT_FOUND
+        assert await listed_packs(archives) == {}
+
+    async def test_packs_are_listed_proven_and_removed_one_by_one(self, archives: Archives, packs: PackWriter) -> None:
+        """Two archives share a pack. The removal of one archive removes only its root."""
+        shared, own = await packs.write(FIRST, b"shared"), await packs.write(SECOND, b"own")
+        await packs.finish(FIRST, HOME, (shared,))
+        await packs.finish(SECOND, HOME, (shared, own))
+        assert await listed(archives) == [FIRST, SECOND]
+        assert await listed_packs(archives) == {shared: 6, own: 3}
+        assert (await archives.root_packs(SECOND)).packs == {shared: 6, own: 3}
+        assert (await archives.root_packs(SECOND)).manifest_root == await archives.manifest_root(SECOND)
+        proven = await archives.prove_pack(HOME.workspace_id, shared, 6)
+        assert (proven.name, proven.size_bytes, proven.is_read_back) == (shared, 6, True)
+        assert await archives.prove_pack(HOME.workspace_id, shared, 6) == proven
+        for _ in range(2):
+            await archives.remove(SECOND)
+            assert await listed(archives) == [FIRST]
+            assert await listed_packs(archives) == {shared: 6, own: 3}
+        for _ in range(2):
+            await archives.remove_pack(HOME.workspace_id, own)
+            assert await archives.pack_size(HOME.workspace_id, own) is None
+            assert await archives.pack_size(HOME.workspace_id, shared) == 6
+        assert await archives.manifest_root(FIRST)
+
+    async def test_damaged_and_missing_packs_are_found(self, archives: Archives, packs: PackWriter) -> None:
+        name = await packs.write(FIRST, b"content")
+        await packs.finish(FIRST, HOME, (name,))
+        await packs.damage(HOME.workspace_id, name, b"CONTENT")
+        with pytest.raises(Failed) as caught:
+            await archives.prove_pack(HOME.workspace_id, name, 7)
+        assert caught.value.code is Code.CHECKSUM_MISMATCH
+        await packs.damage(HOME.workspace_id, name, b"cont")
+        for asking in (archives.prove_pack(HOME.workspace_id, name, 7), archives.manifest_root(FIRST)):
+            with pytest.raises(Failed) as caught:
+                await asking
+            assert caught.value.code is Code.CHECKSUM_MISMATCH
+        await archives.remove_pack(HOME.workspace_id, name)
+        for asking in (archives.prove_pack(HOME.workspace_id, name, 7), archives.manifest_root(FIRST)):
+            with pytest.raises(Failed) as caught:
+                await asking
+            assert caught.value.code is Code.ARCHIVE_NOT_FOUND
+
     async def test_jobs_declare_whether_they_write(self, archives: Archives) -> None:
         assert not archives.pack_job(FIRST, HOME, 1).writes
         assert archives.unpack_job(FIRST).writes
@@ -181,14 +281,35 @@ class ArchivesContract:
         with pytest.raises(Unavailable):
             await unreachable.create_empty(FIRST, HOME, 0)
         with pytest.raises(Unavailable):
+            await unreachable.copy(FIRST, SECOND, no_progress)
+        with pytest.raises(Unavailable):
             await listed(unreachable)
         with pytest.raises(Unavailable):
             await unreachable.remove(FIRST)
         with pytest.raises(Unavailable):
+            await unreachable.remove_pack(HOME.workspace_id, PACK)
+        with pytest.raises(Unavailable):
+            await unreachable.pack_size(HOME.workspace_id, PACK)
+        with pytest.raises(Unavailable):
+            await unreachable.root_packs(FIRST)
+        with pytest.raises(Unavailable):
+            await unreachable.prove_pack(HOME.workspace_id, PACK, 1)
+        with pytest.raises(Unavailable):
             await unreachable.world()
 
 
+def no_progress(_done: int, _total: int | None) -> None:
+    pass
+
+
 async def listed(archives: Archives) -> list[ArchiveKey]:
-    found = [one async for one in archives.keys()]  # noqa: SIM118 - no mapping
+    found = [one async for one in archives.listing() if isinstance(one, ListedArchive)]
     assert all(one.is_whole for one in found)
     return sorted((one.key for one in found), key=str)
+
+
+async def listed_packs(archives: Archives) -> dict[str, int]:
+    """The size of each pack of the workspace."""
+    found = [one async for one in archives.listing() if isinstance(one, ListedPack)]
+    assert {one.workspace_id for one in found} <= {HOME.workspace_id}
+    return {one.name: one.size_bytes for one in found}

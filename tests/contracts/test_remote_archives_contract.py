@@ -4,9 +4,10 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 
 import pytest
 
-from tests.contracts.archives_contract import ArchivesContract
+from tests.contracts.archives_contract import ArchivesContract, PackWriter
 from tests.support.engine_process import EngineProcess, engine_process
-from torpor.domain.records import Marker
+from tests.support.stored_packs import pack_name
+from torpor.domain.records import ArchiveKey, Marker
 from torpor.ports import Archives, Fence, Home, HomeJob
 from torpor.testing.fake_engine import EngineControl, RemoteFakeArchives, RemoteFakeRuntime
 
@@ -32,6 +33,22 @@ class InAnotherProcess:
             return await self._runtime.run_at_home(home, job, Fence("op", 1), lambda *_: None)
         finally:
             self._files[name] = (await self._fate.inspect()).volumes[home]
+
+
+class PacksInAnotherProcess:
+    def __init__(self, fate: EngineControl) -> None:
+        self._fate = fate
+
+    async def write(self, key: ArchiveKey, content: bytes) -> str:
+        name = pack_name(key, content)
+        await self.damage(key.workspace_id, name, content)
+        return name
+
+    async def finish(self, key: ArchiveKey, home: Home, names: tuple[str, ...]) -> None:
+        await self._fate.put_root(key, home, names)
+
+    async def damage(self, workspace_id: str, name: str, content: bytes) -> None:
+        await self._fate.put_pack(workspace_id, name, content)
 
 
 class TestRemoteFakeArchives(ArchivesContract):
@@ -60,4 +77,10 @@ class TestRemoteFakeArchives(ArchivesContract):
         runtime, fate = RemoteFakeRuntime(engine.socket), EngineControl(engine.socket)
         yield InAnotherProcess(runtime, fate)
         await runtime.close()
+        await fate.close()
+
+    @pytest.fixture
+    async def packs(self, engine: EngineProcess) -> AsyncIterator[PackWriter]:
+        fate = EngineControl(engine.socket)
+        yield PacksInAnotherProcess(fate)
         await fate.close()

@@ -17,6 +17,7 @@ from torpor.domain.states import Phase, Wish
 from torpor.ports import Home
 from torpor.store.database import Database, Role
 from torpor.store.gc import GcStore
+from torpor.store.pack_gc import PackGcStore
 from torpor.testing.fake_runtime import FakeArchives
 
 pytestmark = pytest.mark.anyio
@@ -24,7 +25,7 @@ pytestmark = pytest.mark.anyio
 SEED = int(os.environ.get("CHAOS_SEED", "11"))
 COUNT = 40
 WISHES = (Wish.RUNNING, Wish.STANDBY, Wish.ARCHIVED)
-RETENTION = Retention(keep=5, grace=timedelta(hours=1), undelete_grace=timedelta(days=7))
+RETENTION = Retention(keep=5, grace=timedelta(hours=1), undelete_grace=timedelta(days=7), keep_daily=0, keep_weekly=0)
 TERM = 1
 
 
@@ -109,7 +110,9 @@ async def collect(database_url: str, here: ControlPlane) -> None:
     try:
         leads = "INSERT INTO system_locks (lock_name, holder_id, epoch) VALUES ('leader', 'test', $1) ON CONFLICT DO NOTHING"
         await fate.execute(leads, TERM)
-        collector = GarbageCollector(GcStore(database), FakeArchives(here.world), retention=RETENTION, every_s=3600)
+        collector = GarbageCollector(
+            GcStore(database), PackGcStore(database), FakeArchives(here.world), retention=RETENTION, every_s=3600
+        )
         for _ in range(2):
             await fate.execute("UPDATE housekeeping SET gc_ended_at = now()")
             await collector.collect(TERM)

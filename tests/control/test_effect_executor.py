@@ -1,13 +1,14 @@
 """Without an archive store no home is archived, and effects that fail or are canceled leave no half-made volume."""
 
 import asyncio
+from dataclasses import replace
 from typing import get_args
 
 import pytest
 
 from tests.support.builders import workspace
 from torpor.control import effect_executor
-from torpor.control.effect_executor import ACTION_OF, EffectExecutor
+from torpor.control.effect_executor import ACTION_OF, EffectExecutor, NoBases
 from torpor.domain.effects import Effect, MakeHome, Pack, PackEmpty, Restore, Start, Stop
 from torpor.domain.errors import Code, Failed, Reason, Refused, Unavailable
 from torpor.domain.records import Archive, ArchiveKey, EffectDone, EffectFailed, Marker, ProvenArchive, ProviderOutage
@@ -191,6 +192,19 @@ async def test_an_action_that_failed_is_named_with_its_exit_code(error: Exceptio
     assert isinstance(report, EffectFailed)
     assert report.reason is Reason.ACTION_FAILED
     assert (report.context["action"], report.context["exit_code"]) == ("archive", exit_code)
+
+
+async def test_an_archive_with_a_pack_that_was_given_up_meanwhile_is_written_again_under_a_new_id() -> None:
+    class GivenUp(NoBases):
+        async def refuse_unusable(self, proven: ProvenArchive) -> None:
+            raise Failed(Code.READBACK_MISMATCH, f"a pack of {proven.archive.key} is being removed")
+
+    world = FakeWorld(volumes={Home(ROW.id, 1): FakeVolume({"a": b"b"}, Marker(ROW.id, 1, ""))})
+    hands = replace(hands_in(world), bases=GivenUp())
+    report = await hands.carry_out(ROW, Pack(KEY, 1, 0), FENCE, lambda *_: None)
+    assert isinstance(report, EffectFailed)
+    assert report.wants_new_op_id
+    assert Home(ROW.id, 1) in world.volumes
 
 
 async def test_every_effect_has_the_name_of_its_action() -> None:

@@ -21,12 +21,13 @@ from torpor.domain.errors import Code, Deposed, Failed, Refused, Unavailable
 from torpor.domain.retention import Retention, decide
 from torpor.domain.states import Phase, Wish
 from torpor.store.gc import GcStore, StoreComparison
+from torpor.store.pack_gc import PackGcStore
 from torpor.testing.defaults import DEFAULTS
 from torpor.testing.fake_runtime import FakeArchives, FakeWorld
 
 pytestmark = pytest.mark.anyio
 
-AT_ONCE = Retention(keep=1, grace=timedelta(0), undelete_grace=timedelta(0))
+AT_ONCE = Retention(keep=1, grace=timedelta(0), undelete_grace=timedelta(0), keep_daily=0, keep_weekly=0)
 
 
 @pytest.fixture
@@ -238,7 +239,7 @@ async def test_an_interrupted_listing_only_skips_the_collection(faked: GcStage, 
 
     async def break_off(verb: str, _workspace_id: str) -> None:
         nonlocal asked
-        asked += verb == "keys"
+        asked += verb == "listing"
         if asked == 3:
             raise Unavailable("the connection was lost")
 
@@ -317,7 +318,7 @@ async def test_a_leader_deposed_between_listing_and_marking_marks_nothing(faked:
     before = await faked.everything()
 
     async def depose(verb: str, workspace_id: str) -> None:
-        if (verb, workspace_id) == ("keys", ""):
+        if (verb, workspace_id) == ("listing", ""):
             await faked.depose()
 
     world.interfere = depose
@@ -468,14 +469,18 @@ async def test_an_archive_is_stored_while_archives_are_marked(here: GcStage) -> 
     assert await here.rows() == dict.fromkeys(keys, (False, False))
 
 
-async def test_a_home_that_is_archived_and_restored_during_collections_is_not_lost(database_url: str) -> None:
+@pytest.mark.parametrize("archive_format", [1, 2])
+async def test_a_home_that_is_archived_and_restored_during_collections_is_not_lost(
+    database_url: str, archive_format: int
+) -> None:
     """The whole loop with a collector that keeps one archive and has no grace period: the hardest case."""
-    async with control_plane(database_url) as there:
+    async with control_plane(database_url, archive_format=archive_format) as there:
         await there.controller_store._database.execute(
             "INSERT INTO system_locks (lock_name, holder_id, epoch) VALUES ('leader', 'test', $1)", TERM
         )
-        store = GcStore(there.controller_store._database)
-        collector = GarbageCollector(store, FakeArchives(there.world), retention=AT_ONCE, every_s=3600)
+        database = there.controller_store._database
+        store, packs = GcStore(database), PackGcStore(database)
+        collector = GarbageCollector(store, packs, FakeArchives(there.world), retention=AT_ONCE, every_s=3600)
 
         async def collect_without_end() -> None:
             while True:
@@ -486,8 +491,8 @@ async def test_a_home_that_is_archived_and_restored_during_collections_is_not_lo
         for night in range(6):
             await there.until_phase("demo", Phase.RUNNING)
             [home] = there.world.volumes.values()
-            assert home.files == {f"night-{past}": b"slept well" for past in range(night)}
-            home.files[f"night-{night}"] = b"slept well"
+            assert home.files == {f"night-{past}": b"slept %d times" % past for past in range(night)}
+            home.files[f"night-{night}"] = b"slept %d times" % night
             await there.wishes.wish(there.user, "demo", Wish.ARCHIVED)
             archived = await there.until_phase("demo", Phase.ARCHIVED)
             await there.wishes.wish(there.user, "demo", Wish.RUNNING)
@@ -498,7 +503,10 @@ async def test_a_home_that_is_archived_and_restored_during_collections_is_not_lo
         for _ in range(3):
             await collector.collect(TERM)
         assert archived.archive is not None
-        assert set(there.world.archives) == {str(archived.archive.key)}
+        key = archived.archive.key
+        assert set(there.world.archives) == {str(key)}
+        assert {name for _, name in there.world.packs} == there.world.archive_packs.get(str(key), {}).keys()
+        assert bool(there.world.packs) == (archive_format == 2)
 
 
 async def test_a_removal_does_not_block_other_work(faked: GcStage, world: FakeWorld) -> None:
@@ -584,7 +592,7 @@ async def test_a_request_during_a_collection_is_not_lost(faked: GcStage, world: 
     collector = faked.collector()
 
     async def request(verb: str, _workspace_id: str) -> None:
-        if verb == "keys":
+        if verb == "listing":
             await faked.seen.request()
 
     world.interfere = request

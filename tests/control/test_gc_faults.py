@@ -171,7 +171,8 @@ async def test_an_archive_left_by_an_operation_is_removed_after_the_grace_period
     report = await here.collect()
     assert (report["left_over"], report["unknown"], report["orphans"], report["kept"]) == ([left], [], 1, 1)
     assert await here.rows() == {kept: (False, False), left: (True, False)}
-    assert [str(one.archive.key) for one in await here.wishes.archives(here.user, "demo")] == [kept]
+    listing = await here.wishes.time_machine.archives(here.user, "demo")
+    assert [str(one.archive.key) for one in listing.items] == [kept]
     assert (await here.collect())["left_over"] == []
     await here.grace_passes()
     assert (await here.collect())["removed"] == 1
@@ -280,7 +281,7 @@ async def test_a_failed_collection_is_reported_and_the_last_good_report_stays(fa
     good = await faked.collect()
 
     async def break_down(verb: str, _workspace_id: str) -> None:
-        if verb == "keys":
+        if verb == "listing":
             raise RuntimeError("a bug")
 
     world.interfere = break_down

@@ -249,7 +249,8 @@ def test_the_workspace_page(admin: BrowserUser, here: Product, made: Callable[..
     expect(page.locator(".summary")).to_have_text("whole is running.")
     expect(page.get_by_role("img", name=re.compile("Status chart: .*running for"))).to_be_visible()
     expect(page.locator(".history li")).to_have_count(6)
-    expect(page.get_by_text("Last verified")).to_be_visible()
+    archives = page.get_by_role("region", name="Archives")
+    expect(archives.locator("li")).to_contain_text(re.compile(r"current.* stored · .* new · verified"))
     expect(page.locator(".conditions li[data-status=True]")).to_have_count(4)
 
     page.get_by_role("region", name="Log").get_by_role("button", name="Show").click()
@@ -491,3 +492,32 @@ def test_the_layout_of_every_page(visit: Callable[..., BrowserUser], here: Produ
     sitting.page.get_by_role("dialog").locator("input[value=command]").check()
     sitting.picture(f"create-{named}")
     assert sitting.fits()
+
+
+def test_an_older_archive_is_restored_and_forked(
+    admin: BrowserUser, here: Product, made: Callable[..., str], request: pytest.FixtureRequest
+) -> None:
+    made("past")
+    for note in ("first", "second"):
+        here.ok("start", "past", "--wait")
+        here.ok("exec", "past", "--", "sh", "-c", f"echo {note} > note")
+        here.ok("archive", "past", "--wait")
+    first = json.loads(here.ok("archives", "past", "--json"))["items"][1]["key"]
+    admin.page.goto(f"{admin.url}/workspaces/past")
+    card = admin.page.get_by_role("region", name="Archives")
+    older = card.locator(f'[data-archive="{first}"]')
+
+    older.get_by_role("button", name="Restore").click()
+    dialog = admin.page.get_by_role("dialog")
+    expect(dialog).to_contain_text("The present home is archived first.")
+    dialog.get_by_role("button", name="Restore").click()
+    expect(older).to_contain_text("current")
+
+    older.get_by_role("button", name="Fork").click()
+    expect(dialog).to_contain_text("Secrets are not copied.")
+    dialog.get_by_label("Name").fill("past-copy")
+    dialog.get_by_role("button", name="Fork").click()
+    request.addfinalizer(lambda: here.run("delete", "past-copy", "--purge", "--yes", "--wait"))
+    expect(admin.page).to_have_url(re.compile("/workspaces/past-copy$"))
+    admin.see("past-copy", "RUNNING")
+    assert here.ok("exec", "past-copy", "--", "cat", "note") == "first\n"

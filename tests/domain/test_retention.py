@@ -1,6 +1,6 @@
 """An archive is an orphan exactly if no workspace needs it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import product
@@ -26,7 +26,7 @@ from torpor.domain.retention import (
 )
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
-RETENTION = Retention(keep=2, grace=timedelta(hours=2), undelete_grace=timedelta(days=7))
+RETENTION = Retention(keep=2, grace=timedelta(hours=2), undelete_grace=timedelta(days=7), keep_daily=0, keep_weekly=0)
 LIVING = GcWorkspace(
     id="ws",
     name="demo",
@@ -78,10 +78,10 @@ def is_needed(this: GcArchive, holder: GcWorkspace, newer: int) -> bool:
         and NOW - holder.gone_at > RETENTION.undelete_grace
     )
     by_operation = this.op_id in holder.under_way or (bool(holder.under_way) and this.key == holder.archive_key)
-    by_row = this.key in (holder.archive_key, holder.asked_for) or this.op_id == holder.op_id
+    by_row = this.key in (holder.archive_key, holder.asked_for, holder.to_restore) or this.op_id == holder.op_id
     is_recent = this.proven_at is not None and newer < RETENTION.keep
     is_wanted = not is_given_up and (holder.is_in_error or by_row or is_recent)
-    return holder.is_out_of_date or by_operation or is_wanted
+    return holder.is_out_of_date or by_operation or this.key in holder.to_copy or is_wanted
 
 
 # (orphan since, removing since), the action if it is needed, and the action if it is not.
@@ -98,7 +98,7 @@ def test_an_archive_is_an_orphan_exactly_when_nothing_needs_it() -> None:
         (None, "ws/this", "ws/other"),  # archive_key
         ("this", "other"),  # op_id
         (frozenset(), frozenset({"this"}), frozenset({"other"})),  # in progress
-        (None, "ws/this"),  # requested by a recovery
+        ({}, {"asked_for": "ws/this"}, {"to_restore": "ws/this"}, {"to_copy": frozenset({"ws/this"})}),  # requested
         (False, True),  # in error
         (None, ago(days=1), ago(days=8)),  # gone
         (False, True),  # deleted
@@ -111,14 +111,14 @@ def test_an_archive_is_an_orphan_exactly_when_nothing_needs_it() -> None:
     )
     seen = set()
     for (
-        archive_key, op_id, under_way, asked_for, in_error, gone_at, is_deleted, purged, out_of_date, proven, newer, mark, stale
+        archive_key, op_id, under_way, requested, in_error, gone_at, is_deleted, purged, out_of_date, proven, newer, mark, stale
     ) in facts:  # fmt: skip
         holder = replace(
             LIVING,
             archive_key=archive_key,
             op_id=op_id,
             under_way=under_way,
-            asked_for=asked_for,
+            **requested,
             is_in_error=in_error,
             deleted_at=ago(days=9) if is_deleted else None,
             gone_at=gone_at,
@@ -143,8 +143,76 @@ def test_an_archive_is_an_orphan_exactly_when_nothing_needs_it() -> None:
         if removing_since is None:
             since = NOW if stale or orphan_since is None else orphan_since
             assert found.goes_at == (None if is_wanted else since + RETENTION.grace)
-    assert {why for why, _ in seen} == set(RetentionReason)
+    assert {why for why, _ in seen} == set(RetentionReason) - {RetentionReason.DAILY, RetentionReason.WEEKLY}
     assert {action for _, action in seen} == set(Action)
+
+
+# ── days and weeks ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+PERIODIC = replace(RETENTION, keep=1, keep_daily=3, keep_weekly=2)
+
+
+def kept_periodically(proven: Sequence[datetime]) -> set[datetime]:
+    """The rule, with the calendar of the standard library: the newest, and the last of each of the last days and weeks."""
+    this_monday = NOW.date() - timedelta(days=NOW.weekday())
+    first_day = NOW.date() - timedelta(days=PERIODIC.keep_daily - 1)
+    first_week = this_monday - timedelta(weeks=PERIODIC.keep_weekly - 1)
+    days = {at.date(): at for at in sorted(proven) if at.date() >= first_day}
+    weeks = {at.isocalendar()[:2]: at for at in sorted(proven) if at.date() >= first_week}
+    return {max(proven), *days.values(), *weeks.values()} if proven else set()
+
+
+def test_the_last_archive_of_each_day_and_week_is_kept_for_every_choice_of_times() -> None:
+    hours = (1, 11, 13, 30, 37, 60, 61, 100, 150, 200, 260, 400)
+    seen = set()
+    for chosen in product((False, True), repeat=len(hours)):
+        archives = [archive(f"a{hour}", proven=hour) for hour, is_made in zip(hours, chosen, strict=True) if is_made]
+        found = decide(LIVING, archives, PERIODIC, NOW)
+        kept = {one.archive.proven_at for one in found if one.action is Action.KEEP}
+        assert kept == kept_periodically([one.proven_at for one in archives if one.proven_at is not None])
+        seen |= {one.why for one in found}
+    names = ("RECENT", "DAILY", "WEEKLY", "SUPERSEDED")
+    assert seen == {RetentionReason[name] for name in names}
+
+
+@pytest.mark.parametrize("every_hours", [5, 25, 90])
+def test_archives_grow_old_instead_of_being_replaced(every_hours: int) -> None:
+    """Collections after each archive, for three months: each of the last days and weeks with an archive still has one."""
+    retention = Retention(keep=5, grace=timedelta(0), undelete_grace=timedelta(days=7), keep_daily=7, keep_weekly=4)
+    kept: list[GcArchive] = []
+    made: list[datetime] = []
+    for number in range(90 * 24 // every_hours):
+        now = NOW + timedelta(hours=number * every_hours)
+        made.append(now)
+        kept.append(GcArchive(f"ws/{number}", str(number), 10, now))
+        kept = [one.archive for one in decide(LIVING, kept, retention, now) if one.action is Action.KEEP]
+        assert len(kept) <= 5 + 7 + 4
+        left = [one.proven_at for one in kept if one.proven_at is not None]
+        week_ago = now.date() - timedelta(days=6)
+        assert {at.date() for at in made if at.date() >= week_ago} <= {at.date() for at in left}
+        first_week = now.date() - timedelta(days=now.weekday(), weeks=3)
+        assert {at.isocalendar()[:2] for at in made if at.date() >= first_week} <= {at.isocalendar()[:2] for at in left}
+
+
+def test_an_archive_that_the_store_has_lost_does_not_stand_for_its_day() -> None:
+    lost = archive("lost", proven=30, is_there=False)
+    found = decide(LIVING, (archive("new", proven=1), lost, archive("older", proven=31)), PERIODIC, NOW)
+    assert {one.archive.op_id: one.why for one in found}["older"] is RetentionReason.DAILY
+
+
+def test_archives_that_are_read_are_neither_marked_nor_removed() -> None:
+    reader = replace(LIVING, is_read=True)
+    newer = [archive(f"newer-{number}", proven=number) for number in range(RETENTION.keep)]
+    for mark, action in {
+        (None, None): Action.KEEP,
+        (ago(hours=1), None): Action.WAIT,
+        (ago(hours=3), None): Action.WAIT,
+        (ago(hours=3), ago(hours=1)): Action.REMOVE,
+    }.items():
+        this = archive("this", proven=10, orphan_since=mark[0], removing_since=mark[1])
+        assert decided(reader, this, *newer)["this"].action is action
+    stale = archive("this", proven=10, orphan_since=ago(hours=3))
+    assert decided(reader, stale, *newer, are_marks_stale=True)["this"].action is Action.MARK
 
 
 # ── stories ───────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -8,7 +8,19 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.builders import archive, container, error, half_made, look, seen, unmarked, whole, workspace
+from tests.support.builders import (
+    SOURCE,
+    archive,
+    container,
+    error,
+    half_made,
+    look,
+    seen,
+    to_restore,
+    unmarked,
+    whole,
+    workspace,
+)
 from torpor.domain.effects import NEXT_EFFECT
 from torpor.domain.errors import CODE_MEANS, IS_RETRIED, Code, Reason
 from torpor.domain.judge import RULINGS, ObservationClass, classify, compare, judge
@@ -86,6 +98,7 @@ def test_levels_are_ordered_and_error_and_deletion_have_none() -> None:
 
 # The phase in which each operation ends.
 LEADS_TO = {
+    (Phase.PENDING, O.COPYING): Phase.ARCHIVED,
     (Phase.PENDING, O.CREATE_EMPTY_ARCHIVE): Phase.ARCHIVED,
     (Phase.PENDING, O.PROVISIONING): Phase.STANDBY,
     (Phase.ARCHIVED, O.RESTORING): Phase.STANDBY,
@@ -114,6 +127,7 @@ def test_a_path_reaches_the_requested_state_in_single_steps_in_one_direction(sta
 PLAN = """
                       ARCHIVED              STANDBY       RUNNING       DELETED
 PENDING               CREATE_EMPTY_ARCHIVE  PROVISIONING  PROVISIONING  DELETING
+PENDING_COPY          COPYING               COPYING       COPYING       DELETING
 ARCHIVED              -                     RESTORING     RESTORING     DELETING
 ADRIFT                STOPPING              STOPPING      STOPPING      STOPPING
 STANDBY               ARCHIVING             -             STARTING      ARCHIVING
@@ -150,6 +164,10 @@ AT_HOME = {"generation": 3, "revision": 7, "home_seen": True}
     ("row", "what", "expected"),
     [
         ({}, seen(), S.PENDING),
+        ({"fork_source": SOURCE, "generation": 0, "revision": 0}, seen(), S.PENDING_COPY),
+        ({"fork_source": SOURCE}, seen(), S.PENDING),
+        ({"fork_source": SOURCE, "generation": 0, "revision": 0, "archive": archive(0, 0)}, seen(), S.ARCHIVED),
+        ({"fork_source": SOURCE, "generation": 0, "desired_state": W.DELETED}, seen(), S.DELETED),
         ({"archive": OLDER}, seen(), S.ARCHIVED),
         ({}, seen(HALF), S.PENDING),
         ({"archive": OLDER}, seen(HALF), S.ARCHIVED),
@@ -187,6 +205,7 @@ def test_deadlines_are_those_of_section_5() -> None:
         O.STARTING: 5,
         O.STOPPING: 5,
         O.ARCHIVING: 30,
+        O.COPYING: 30,
         O.CREATE_EMPTY_ARCHIVE: 5,
         O.DELETING: 5,
     }
@@ -223,6 +242,8 @@ def _judged(what: Observation, **row: object) -> tuple[Workspace, Verdict]:
         (O.ARCHIVING, {"archive": COVERING}, seen(HALF), False),
         (O.ARCHIVING, {"archive": COVERING}, seen(half_made(2)), True),
         (O.ARCHIVING, {"archive": COVERING}, seen(), True),
+        (O.COPYING, {"fork_source": SOURCE}, seen(), False),
+        (O.COPYING, {"fork_source": SOURCE, "archive": COVERING}, seen(), True),
         (O.CREATE_EMPTY_ARCHIVE, {}, seen(), False),
         (O.CREATE_EMPTY_ARCHIVE, {"archive": COVERING}, seen(), True),
         (O.DELETING, {"desired_state": W.DELETED}, seen(half_made(2)), False),
@@ -258,6 +279,11 @@ def test_only_operations_that_fill_a_home_take_a_new_generation() -> None:
         (O.ARCHIVING, {}, seen(WHOLE, container=STARTING_UP), False),
         (O.ARCHIVING, {"archive": COVERING}, seen(HALF), True),
         (O.ARCHIVING, {"archive": COVERING}, seen(WHOLE, container=READY), False),
+        (O.COPYING, {"fork_source": SOURCE, "generation": 0}, seen(), True),
+        (O.COPYING, {"fork_source": SOURCE, "generation": 3}, seen(), False),
+        (O.COPYING, {"generation": 0}, seen(), False),
+        (O.COPYING, {"fork_source": SOURCE, "archive": COVERING}, seen(), True),
+        (O.COPYING, {"fork_source": SOURCE, "archive": COVERING}, seen(WHOLE), False),
         (O.CREATE_EMPTY_ARCHIVE, {}, seen(HALF), True),
         (O.CREATE_EMPTY_ARCHIVE, {}, seen(WHOLE), False),
         (O.DELETING, {"desired_state": W.DELETED}, seen(HALF), True),
@@ -286,6 +312,7 @@ SAFE_POINTS = {
     O.STARTING: (YES, YES, NO, YES, YES),
     O.STOPPING: (NO, NO, ASKED, NO, NO),
     O.ARCHIVING: (NO, BEFORE, BEFORE, NO, BEFORE),
+    O.COPYING: (NO, NO, NO, YES, YES),
     O.CREATE_EMPTY_ARCHIVE: (NO, NO, NO, NO, NO),
     O.DELETING: (NO, NO, NO, NO, NO),
 }
@@ -303,6 +330,14 @@ def test_an_operation_is_cancelled_at_the_safe_points_of_section_6(
     row = workspace(operation=operation, desired_state=wish, purge=purge, **AT_HOME, archive=COVERING if is_archived else OLDER)
     expected = {NO: False, YES: True, BEFORE: not is_archived, ASKED: stage is Stage.BEFORE_SLEEP}
     assert may_cancel(replace(row, stage=stage)) is expected[SAFE_POINTS[operation][column]]
+
+
+@pytest.mark.parametrize("wish", [W.ARCHIVED, W.STANDBY, W.RUNNING])
+@pytest.mark.parametrize("operation", SAFE_POINTS)
+def test_with_an_open_restore_an_operation_is_cancelled_as_for_the_wish_archived(operation: Operation, wish: Wish) -> None:
+    row = workspace(operation=operation, desired_state=wish, **AT_HOME, archive=OLDER, restore_request=to_restore())
+    assert may_cancel(row) is may_cancel(replace(row, desired_state=W.ARCHIVED, restore_request=None))
+    assert may_cancel(replace(row, restored_version=5)) is may_cancel(replace(row, restore_request=None))
 
 
 # ── section 7: errors ─────────────────────────────────────────────────────────────────────────────────────────────────

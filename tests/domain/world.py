@@ -15,6 +15,7 @@ from torpor.domain.disk import Disk
 from torpor.domain.effects import (
     AcceptHome,
     BeforeSleep,
+    CopyArchive,
     DropHome,
     Effect,
     MakeHome,
@@ -41,6 +42,7 @@ from torpor.domain.records import (
     ProvenArchive,
     Recovery,
     Report,
+    RestoreRequest,
     Workspace,
 )
 from torpor.domain.settle import Progress
@@ -97,11 +99,19 @@ class World:
             wish_version=self.row.wish_version + 1,
             deleted_at=self.now if wish is Wish.DELETED else None,
             purge=purge,
+            restore_request=None if wish is Wish.DELETED else self.row.restore_request,
         )
 
     def recover(self, *, archive: Archive | None = None, empty: bool = False, accept: bool = False) -> None:
         version = self.row.wish_version + 1
         self.row = replace(self.row, wish_version=version, recover_request=Recovery(version, archive, empty, accept))
+
+    def restore(self, archive: Archive) -> None:
+        version = self.row.wish_version + 1
+        self.row = replace(self.row, wish_version=version, restore_request=RestoreRequest(version, archive, self.now))
+
+    def cancel_restore(self) -> None:
+        self.row = replace(self.row, wish_version=self.row.wish_version + 1, restore_request=None)
 
     def work(self, text: str) -> None:
         assert self.container is not None
@@ -256,6 +266,12 @@ class World:
                 archive = Archive(key, generation, revision, f"root of {key}")
                 self.archives[archive] = EMPTY
                 return ProvenArchive(archive, size_bytes=1, home_bytes=0, files=0)
+            case CopyArchive(source, target):
+                if source not in self.archives:
+                    return EffectFailed(Reason.DATA_LOST, "no such archive")
+                archive = Archive(target, 0, 0, source.manifest_root)
+                self.archives[archive] = self.archives[source]
+                return ProvenArchive(archive, size_bytes=10, home_bytes=20, files=2)
             case DropHome(generation, archived_revision):
                 kept = [a for a in self.archives if (a.generation, a.revision) == (generation, archived_revision)]
                 assert self.homes.get(generation) in [self.archives[a] for a in kept], (

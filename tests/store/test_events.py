@@ -37,6 +37,7 @@ TOLD = {
     "purge": ("desired_state = 'DELETED', deleted_at = now(), purge = true", "state_changed"),
     "progress_total": ("progress_total = 100", "state_changed"),
     "shares": ("""shares = '{"bob": "use"}'""", "state_changed"),
+    "restored_version": ("restored_version = 7", "state_changed"),
     "sleeps_at": (
         "sleeps_at = now(), phase = 'RUNNING', desired_state = 'RUNNING', last_access_at = '-infinity',"
         " phase_changed_at = '-infinity', wished_at = '-infinity'",
@@ -71,6 +72,7 @@ SILENT = {
     "error_count": "1",
     "quick_ends": "1",
     "recover_request": "NULL",
+    "restore_request": "NULL",
     "standby_ttl_s": "60",
     "archive_ttl_s": "60",
     "last_access_at": "now()",
@@ -83,8 +85,18 @@ SILENT = {
     "disk_generation": "NULL",
     "disk_measured_at": "NULL",
 }
-SIZE = ("cpu", "memory_mb", "disk_mb")
-NEVER_CHANGES = {"id", "owner_id", "template", "command", "created_at", "is_settled", "shard", "look_after", "image", *SIZE}
+AT_CREATION = ("cpu", "memory_mb", "disk_mb", "image", "fork_source")
+NEVER_CHANGES = {
+    "id",
+    "owner_id",
+    "template",
+    "command",
+    "created_at",
+    "is_settled",
+    "shard",
+    "look_after",
+    *AT_CREATION,
+}
 
 INSERT = """
 INSERT INTO workspaces (id, name, owner_id, template, desired_state, standby_ttl_s, archive_ttl_s)

@@ -38,6 +38,8 @@ DIGESTS = {
     "0021_home_runtime.sql": "7d304fd9db4c561e",
     "0022_secret_key.sql": "1f5517c6d4897d32",
     "0023_sees_runtime.sql": "347fdb9623380e8c",
+    "0024_packs.sql": "2ab493f7a63fa838",
+    "0025_time_machine.sql": "f15ab910413699cd",
 }
 
 

@@ -21,6 +21,7 @@ SERVICE_WRITES = {
     "deleted_at": "NULL",
     "purge": "false",
     "recover_request": "NULL",
+    "restore_request": "NULL",
     "standby_ttl_s": "60",
     "archive_ttl_s": "60",
     "last_access_at": "now()",
@@ -32,6 +33,7 @@ SERVICE_WRITES = {
 }
 CONTROLLER_WRITES = {
     "version": "version + 1",
+    "restored_version": "1",
     "epoch": "1",
     "held_by": "1",
     "phase": "'STANDBY'",
@@ -67,8 +69,18 @@ CONTROLLER_WRITES = {
     "disk_generation": "NULL",
     "disk_measured_at": "NULL",
 }
-SIZE = ("cpu", "memory_mb", "disk_mb")
-NOBODY_WRITES = {"id", "owner_id", "template", "command", "created_at", "is_settled", "shard", "look_after", "image", *SIZE}
+AT_CREATION = ("cpu", "memory_mb", "disk_mb", "image", "fork_source")
+NOBODY_WRITES = {
+    "id",
+    "owner_id",
+    "template",
+    "command",
+    "created_at",
+    "is_settled",
+    "shard",
+    "look_after",
+    *AT_CREATION,
+}
 
 
 @pytest.fixture

@@ -82,7 +82,7 @@ BECOME_NOBODY = """
 import os, runpy, sys
 from pathlib import Path
 sys.path.insert(0, {repository!r})
-import torpor.archives.archives, torpor.archives.job
+import torpor.archives.archives, torpor.archives.extract, torpor.archives.job
 from tests.archives.nasty import make_nasty
 os.setgroups([])
 os.setgid(65534)

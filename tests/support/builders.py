@@ -15,6 +15,7 @@ from torpor.domain.records import (
     ObservedVolume,
     ProgramExit,
     ProvenArchive,
+    RestoreRequest,
     Workspace,
     WorkspaceError,
 )
@@ -49,6 +50,8 @@ SERVICE_COLUMNS = (
     "before_sleep",
     "environment",
     "size",
+    "restore_request",
+    "fork_source",
 )
 
 
@@ -119,6 +122,15 @@ def workspace(**overrides: Any) -> Workspace:
 
 def archive(generation: int, revision: int, op_id: str = "op-archive") -> Archive:
     return Archive(ArchiveKey(ID, op_id), generation, revision, f"root-of-{op_id}")
+
+
+SOURCE = Archive(ArchiveKey("0190c0de-0000-7000-8000-000000000002", "op-source"), 9, 9, "root-of-source")
+"""An archive of another workspace."""
+
+
+def to_restore(wish_version: int = 5) -> RestoreRequest:
+    """A request for an older archive that is not executed yet."""
+    return RestoreRequest(wish_version, archive(1, 2, "op-long-ago"), later(-30))
 
 
 def proved(generation: int, revision: int, op_id: str = OP_ID) -> ProvenArchive:

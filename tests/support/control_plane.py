@@ -11,7 +11,7 @@ from tests.support.waiting import until
 from torpor.accounts import Caller
 from torpor.assemble.engines import space_check
 from torpor.control.controller import Controller, Listeners, MembershipView, SystemSources
-from torpor.control.effect_executor import EffectExecutor
+from torpor.control.effect_executor import NO_BASES, BaseArchives, EffectExecutor
 from torpor.domain.limits import RunningLimits
 from torpor.domain.records import Workspace
 from torpor.domain.shards import ALL_SHARDS
@@ -20,6 +20,7 @@ from torpor.domain.tuning import Intervals, Tuning
 from torpor.ports import Limits
 from torpor.service.use import UseService
 from torpor.service.wishes import Wishes
+from torpor.store.archive_bases import ArchiveBases
 from torpor.store.controller_store import ControllerStore, ShardOwnership
 from torpor.store.database import Database, Role
 from torpor.store.service_store import ServiceStore
@@ -91,6 +92,7 @@ def make_controller(
     listeners: Listeners | None = None,
     intervals: Intervals = QUICK,
     runtime: FakeRuntime | None = None,
+    bases: BaseArchives = NO_BASES,
 ) -> Controller:
     hands = EffectExecutor(
         runtime or FakeRuntime(world),
@@ -98,6 +100,7 @@ def make_controller(
         shipped().program_of,
         Limits(memory_bytes=2**30, processes=100),
         shipped().before_sleep_of,
+        bases=bases,
     )
     return Controller(
         store,
@@ -120,13 +123,16 @@ async def control_plane(
     parallel: int = 8,
     limits: RunningLimits = RunningLimits(per_user=1000, overall=1000),
     intervals: Intervals = QUICK,
+    archive_format: int = 1,
 ) -> AsyncIterator[ControlPlane]:
+    """`archive_format`: the format of new archives."""
     service_database = await Database.open(database_url, Role.SERVICE)
     controller_database = await Database.open(database_url, Role.CONTROLLER)
     service, store = ServiceStore(service_database), ControllerStore(controller_database, provider="fake")
     world = FakeWorld()
     life = OnlyMember(await store.join("test", WORLD, expiry_s=LIFE_S))
-    controller = make_controller(store, world, life, tuning, parallel=parallel, intervals=intervals)
+    bases = ArchiveBases(controller_database, newest=archive_format, proof_age_s=DEFAULTS.archive_proof_age)
+    controller = make_controller(store, world, life, tuning, parallel=parallel, intervals=intervals, bases=bases)
     ada = await person(service_database, "ada", is_admin=True)
     wishes = Wishes(
         service,

@@ -17,16 +17,17 @@ from torpor.domain.limits import RunningLimits
 from torpor.domain.records import ArchiveKey
 from torpor.domain.retention import Retention
 from torpor.domain.states import Wish
-from torpor.ports import Archives, Home
+from torpor.ports import Archives, Home, ListedArchive
 from torpor.service.use import UseService
 from torpor.service.wishes import Wishes
 from torpor.store.database import Database, Role
 from torpor.store.gc import GcStore
+from torpor.store.pack_gc import PackGcStore
 from torpor.store.service_store import ServiceStore
 from torpor.testing.defaults import DEFAULTS
 
 TERM = 7
-RETENTION = Retention(keep=2, grace=timedelta(hours=2), undelete_grace=timedelta(days=7))
+RETENTION = Retention(keep=2, grace=timedelta(hours=2), undelete_grace=timedelta(days=7), keep_daily=0, keep_weekly=0)
 ERROR = {
     "reason": "DataLost",
     "message": "the volume is gone",
@@ -63,6 +64,7 @@ class GcStage:
     """As the service sees it."""
     service: ServiceStore
     archives: Archives
+    packs: PackGcStore
 
     async def workspace(self, name: str, **columns: str) -> str:
         """At rest and ARCHIVED, except for the SQL in `columns`."""
@@ -115,10 +117,10 @@ class GcStage:
         return [tuple(row) for row in await self.owner.fetch("SELECT * FROM archives ORDER BY key")]
 
     async def objects(self) -> set[str]:
-        return {str(found.key) async for found in self.archives.keys()}  # noqa: SIM118 - no mapping
+        return {str(found.key) async for found in self.archives.listing() if isinstance(found, ListedArchive)}
 
     def collector(self, retention: Retention = RETENTION, *, every_s: float = 3600) -> GarbageCollector:
-        return GarbageCollector(self.store, self.archives, retention=retention, every_s=every_s)
+        return GarbageCollector(self.store, self.packs, self.archives, retention=retention, every_s=every_s)
 
     async def collect(self, retention: Retention = RETENTION) -> dict[str, Any]:
         await self.collector(retention).collect(TERM)
@@ -165,7 +167,9 @@ async def gc_stage(database_url: str, archives: Archives) -> AsyncIterator[GcSta
                 service, new_id=lambda: str(uuid.uuid4()), hint=lambda _workspace_id: None, lease_s=DEFAULTS.connection_lease
             ),
         )
-        yield GcStage(owner, wishes, ada, GcStore(as_controller), GcStore(as_service), service, archives)
+        yield GcStage(
+            owner, wishes, ada, GcStore(as_controller), GcStore(as_service), service, archives, PackGcStore(as_controller)
+        )
     finally:
         await as_service.close()
         await as_controller.close()

@@ -24,6 +24,7 @@ from torpor.api.event_fanout import EventFeed
 from torpor.api.events import EventSources
 from torpor.api.gc import GcSources
 from torpor.api.wire import workspace_json
+from torpor.archives.reader import ArchiveReader
 from torpor.bus.feed import RedisFeed
 from torpor.bus.redis import Bus
 from torpor.bus.usage import RedisUsageSeries
@@ -39,6 +40,7 @@ from torpor.service.wishes import Wishes
 from torpor.store.database import Database, Role
 from torpor.store.events import EventStore, Outbox
 from torpor.store.gc import GcStore
+from torpor.store.pack_gc import PackGcStore
 from torpor.store.service_store import ServiceStore
 from torpor.templates.catalogue import load_catalogue
 from torpor.testing.defaults import DEFAULTS
@@ -289,8 +291,9 @@ async def live_api(
             Health(ready, nothing),
             hosts=HOSTS,
             events=EventSources(events_store, feed, heartbeat_s),
-            gc=GcSources(GcStore(service), FakeArchives(here.world), DEFAULTS.gc_policy),
+            gc=GcSources(GcStore(service), FakeArchives(here.world), DEFAULTS.gc_policy, PackGcStore(service)),
             usage=here.usage,
+            reading=ArchiveReader(f"file://{folder}"),
         )
         here.described = app.openapi()
         here.app = app

@@ -17,6 +17,7 @@ COMMANDS: Mapping[ActionVerb, str] = {
     ActionVerb.RETRY_DELETE: "torpor delete {name}",
     ActionVerb.PURGE: "torpor delete {name} --purge",
     ActionVerb.UNDELETE: "torpor undelete {name}",
+    ActionVerb.CANCEL_RESTORE: "torpor restore {name} --cancel",
 }
 
 MEANINGS: Mapping[ActionVerb, str] = {
@@ -32,6 +33,7 @@ MEANINGS: Mapping[ActionVerb, str] = {
     ActionVerb.RETRY_DELETE: "try to archive and delete it again",
     ActionVerb.PURGE: "delete it with its home and all its archives; this cannot be undone",
     ActionVerb.UNDELETE: "keep it; its status is then Archived",
+    ActionVerb.CANCEL_RESTORE: "keep the present home and withdraw the restore",
 }
 
 

@@ -16,6 +16,7 @@ from starlette.types import ASGIApp
 from torpor import __version__, metrics
 from torpor.accounts import Accounts
 from torpor.accounts.provider import Provider
+from torpor.api.archive_files import archive_file_routes
 from torpor.api.audit import audit_routes
 from torpor.api.authentication import Authenticator
 from torpor.api.bodies import BodyLimitMiddleware
@@ -42,7 +43,7 @@ from torpor.api.users import user_routes
 from torpor.api.workspaces import workspace_routes
 from torpor.dashboard.assets import FILES, HEADERS, PAGES, asset
 from torpor.domain.hostnames import Hosts
-from torpor.ports import UsageSeries, WorkspaceAccess
+from torpor.ports import ArchiveReading, UsageSeries, WorkspaceAccess
 from torpor.service.wishes import Wishes
 
 
@@ -76,6 +77,7 @@ def make_app(
     events: EventSources,
     gc: GcSources,
     usage: UsageSeries,
+    reading: ArchiveReading,
     provider: Provider | None = None,
 ) -> FastAPI:
     """`provider`: an OpenID Connect provider that users may sign in with."""
@@ -100,6 +102,7 @@ def make_app(
         shell_routes(wishes, access, accounts, events.feed),
         exec_routes(wishes, access, accounts, events.feed),
         event_routes(events, wishes, accounts, hosts=hosts),
+        archive_file_routes(wishes, reading),
         usage_routes(wishes, usage),
         lease_routes(wishes),
         share_routes(wishes),

@@ -13,11 +13,13 @@ from fastapi import APIRouter
 
 from torpor.api import wire
 from torpor.api.authentication import Asking
+from torpor.domain.pack_retention import IS_ORPHAN_PACK, PackDecision
 from torpor.domain.retention import IS_ORPHAN, Action, ArchiveDecision, GcPolicy, GcWorkspace
 from torpor.ports import Archives
-from torpor.service.gc_plan import comparison_report, decisions, make_gc_plan
+from torpor.service.gc_plan import GcPlan, comparison_report, decisions, make_gc_plan, pack_decisions, pack_report
 from torpor.service.wishes import Wishes
 from torpor.store.gc import GcStatus, GcStore
+from torpor.store.pack_gc import PackGcStore
 
 ITEMS_AT_MOST = 1000
 
@@ -30,6 +32,7 @@ class GcSources:
     archives: Archives
     policy: GcPolicy
     """Used until a leader has stored its own."""
+    packs: PackGcStore
 
 
 def gc_routes(collecting: GcSources, wishes: Wishes) -> APIRouter:
@@ -88,8 +91,10 @@ async def _preview(collecting: GcSources) -> wire.GcPreview:
             else:
                 kept[decision.why] += 1
     kept[wire.UNQUESTIONED] = max(0, before.kept + before.orphans - kept.total() - len(orphans))
-    orphans.sort(key=lambda one: (one[1].goes_at, one[1].archive.key))
+    # Those that wait for the end of a reader come last.
+    orphans.sort(key=lambda one: (one[1].goes_at is None, one[1].goes_at or seen.at, one[1].archive.key))
     actions = Counter(decision.action for _, decision in orphans)
+    packs = await _preview_packs(collecting.packs, seen)
     return wire.GcPreview(
         would_skip=seen.why_not,
         kept={reason: count for reason, count in sorted(kept.items()) if count},
@@ -100,7 +105,28 @@ async def _preview(collecting: GcSources) -> wire.GcPreview:
         items=[wire.gc_item(holder, decision) for holder, decision in orphans[:ITEMS_AT_MOST]],
         left_out=max(0, len(orphans) - ITEMS_AT_MOST),
         **comparison_report(seen.compared),
+        packs=packs,
         last=_standing(standing),
+    )
+
+
+async def _preview_packs(store: PackGcStore, seen: GcPlan) -> wire.GcPackPreview:
+    totals = await store.totals()
+    orphans: list[tuple[GcWorkspace, PackDecision]] = []
+    async for held, decided in pack_decisions(store, seen):
+        orphans += [(held.holder, decision) for decision in decided if IS_ORPHAN_PACK[decision.why]]
+    # Those that wait for the end of an operation come last.
+    orphans.sort(key=lambda one: (one[1].goes_at is None, one[1].goes_at or seen.at, one[1].pack.name))
+    actions = Counter(decision.action for _, decision in orphans)
+    return wire.GcPackPreview(
+        kept=max(0, totals.kept + totals.orphans - len(orphans)),
+        would_mark=actions[Action.MARK],
+        waiting=actions[Action.WAIT],
+        would_remove=actions[Action.REMOVE],
+        would_free_bytes=sum(one.pack.size_bytes for _, one in orphans if one.action is Action.REMOVE),
+        items=[wire.gc_pack_item(holder, decision) for holder, decision in orphans[:ITEMS_AT_MOST]],
+        left_out=max(0, len(orphans) - ITEMS_AT_MOST),
+        **pack_report(seen.compared.packs),
     )
 
 

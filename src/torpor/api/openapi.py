@@ -44,6 +44,21 @@ REFUSES: Mapping[CallPath, tuple[str, ...]] = {
     ("POST", f"{ONE}/recover"): (
         "not_in_error", "is_deleted", "say_which_way", "archive_collected", "bad_recovery", "no_such_archive",
     ),
+    ("POST", f"{ONE}/restore"): (
+        "is_deleted", "restore_in_progress", "in_error", "archive_damaged", "archive_collected", "no_such_archive",
+    ),
+    ("DELETE", f"{ONE}/restore"): ("no_restore",),
+    ("GET", f"{ONE}/archives/files"): ("is_deleted", "no_archive", "no_such_archive", "no_such_file", "too_many_streams"),
+    ("GET", f"{ONE}/archives/content"): ("is_deleted", "no_archive", "no_such_archive", "no_such_file", "too_many_streams"),
+    ("GET", f"{ONE}/archives/export"): ("is_deleted", "no_archive", "no_such_archive", "too_many_streams"),
+    ("GET", f"{ONE}/archives/differences"): ("is_deleted", "no_archive", "no_such_archive", "too_many_streams"),
+    ("POST", f"{ONE}/fork"): (
+        "is_deleted", "no_archive", "archive_damaged", "archive_collected", "no_such_archive", "name_taken", "name_reserved",
+        "bad_name",
+        "unknown_template", "command_not_taken", "command_required", "command_invalid", "bad_environment", "bad_size",
+        "bad_image", "image_not_allowed", "image_required", "images_not_supported", "packages_not_supported", "limit_reached",
+        "disk_low", "key_reused", "switching_runtime",
+    ),
     ("GET", f"{ONE}/operations"): ("bad_cursor",),
     ("POST", f"{ONE}/exec"): ("not_running", "output_too_large", "took_too_long"),
     ("POST", f"{ONE}/leases"): ("is_deleted", "bad_lease"),
@@ -60,7 +75,14 @@ REFUSES: Mapping[CallPath, tuple[str, ...]] = {
 }  # fmt: skip
 
 # These ask a provider, which may fail.
-ASKS_A_PROVIDER: frozenset[CallPath] = frozenset({("POST", f"{ONE}/exec"), ("GET", f"{ONE}/logs"), ("GET", f"{V1}/gc")})
+ASKS_A_PROVIDER: frozenset[CallPath] = frozenset(
+    {
+        ("POST", f"{ONE}/exec"),
+        ("GET", f"{ONE}/logs"),
+        ("GET", f"{V1}/gc"),
+        *(("GET", f"{ONE}/archives/{what}") for what in ("files", "content", "export", "differences")),
+    }
+)
 
 SIGNED_IN: list[dict[str, list[str]]] = [{"token": []}, {"session": []}]
 _CONTENT = {PROBLEM: {"schema": {"$ref": "#/components/schemas/Problem"}}}

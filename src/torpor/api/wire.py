@@ -31,11 +31,13 @@ from torpor.domain.idle import WorkLease
 from torpor.domain.image_reference import LONGEST_REFERENCE
 from torpor.domain.missing_homes_latch import Latch
 from torpor.domain.names import LONGEST_NAME, NAME_RULE
+from torpor.domain.pack_retention import PACK_WORDS, PackDecision
 from torpor.domain.records import CONDITION_NAMES, Workspace, WorkspaceCondition, WorkspaceError
 from torpor.domain.retention import WORDS, Action, ArchiveDecision, GcWorkspace
 from torpor.domain.sizes import NO_SIZE, WorkspaceSize
 from torpor.domain.states import Stage
 from torpor.domain.workspace_secrets import SecretEntry
+from torpor.service.time_machine import ArchiveListing
 from torpor.service.use import LONGEST_HOLD_S, LONGEST_REASON
 from torpor.service.wishes import LONGEST_TTL_S, RunningQuota
 from torpor.store.controller_members import Member
@@ -100,6 +102,11 @@ class SizeOut(Wire):
     disk_mb: int | None = Field(None, description="MiB of disk space.")
 
 
+class RestoreOut(Wire):
+    archive_key: str
+    asked_at: datetime = Field(description="When the restore was requested.")
+
+
 class WorkspaceOut(Wire):
     id: str
     name: str
@@ -120,6 +127,10 @@ class WorkspaceOut(Wire):
     health_status: str
     error: ErrorInfo | None
     archive_key: str | None
+    restore: RestoreOut | None = Field(
+        description="The requested restore of an older archive, until that archive replaces the home; null: none."
+    )
+    forked_from: str | None = Field(description="The archive that its first home is a copy of; null: it is no fork.")
     disk_bytes: int | None = Field(description="The disk space that the home uses; null: not known yet.")
     disk_measured_at: datetime | None = Field(description="When the disk space was measured; null: there is no home on disk.")
     standby_ttl: int
@@ -232,6 +243,16 @@ class RecoverWorkspace(Wire):
     accept: Boolean = False
 
 
+class RestoreWorkspace(Wire):
+    archive_key: Text
+
+
+class ForkWorkspace(Wire):
+    name: Name
+    archive_key: Text | None = Field(None, description="null: the archive that the home was last archived to or restored from.")
+    desired_state: Literal["RUNNING", "STANDBY", "ARCHIVED"] = "RUNNING"
+
+
 class OperationOut(Wire):
     op_id: str
     kind: str
@@ -258,11 +279,17 @@ class ArchiveOut(Wire):
     manifest_root: str
     size_bytes: int
     home_bytes: int
+    made_at: datetime = Field(description="The home had this state then.")
     proven_at: datetime
+    format: int = Field(description="1: one object. 2: packs that archives of the same workspace share.")
+    new_bytes: int = Field(description="What was written to the archive store for it; the rest is shared with others.")
+    is_damaged: bool = Field(description="A part of it could not be read back, or was different. It cannot be restored.")
+    is_current: bool = Field(description="The home was last archived to it or restored from it.")
 
 
 class ArchiveList(Wire):
     items: list[ArchiveOut]
+    has_changes: bool = Field(description="The home on disk may have changes that no archive has.")
 
 
 class WaitingOut(Wire):
@@ -416,6 +443,62 @@ class GcItem(Wire):
     goes_at: datetime | None = Field(description="The archive is not removed before this time.")
 
 
+class GcPackItem(Wire):
+    """A pack that no archive needs."""
+
+    name: str
+    workspace: str
+    workspace_id: str
+    size_bytes: int
+    why: str
+    means: str
+    action: Action = Field(description="What a collection would do with the pack now.")
+    orphan_since: datetime | None
+    goes_at: datetime | None = Field(
+        description="The pack is not removed before this time; null: an operation of its workspace must end first."
+    )
+
+
+class GcPackDifferences(Wire):
+    """The differences between the packs in the database and those in the store."""
+
+    # Part of a report that was stored by a leader of an older or newer version.
+    model_config = ConfigDict(extra="ignore")
+
+    unknown: list[str] = Field([], description="Packs in the store of unknown origin. They are never removed.")
+    unknown_count: int = 0
+    left_over: list[str] = Field([], description="Packs in the store that ended operations left behind.")
+    left_over_count: int = 0
+    missing: list[str] = Field([], description="Packs in the database that are not in the store, or have another size there.")
+    missing_count: int = 0
+
+
+class GcPackReport(GcPackDifferences):
+    """What a collection did with packs, the parts of archives of format 2."""
+
+    kept: int | None = None
+    orphans: int | None = Field(None, description="Packs that are marked and still in their grace period.")
+    damaged: int | None = Field(None, description="Packs whose last proof failed.")
+    removed: int = 0
+    unreadable_roots: dict[str, str] = Field(
+        {},
+        description="Archives whose roots in the store cannot be read or differ from the database, and why. No pack of their "
+        "workspaces is removed.",
+    )
+
+
+class GcPackPreview(GcPackDifferences):
+    """What a collection would do with packs now."""
+
+    kept: int
+    would_mark: int
+    waiting: int
+    would_remove: int
+    would_free_bytes: int
+    items: list[GcPackItem]
+    left_out: int = Field(description="How many more packs there are than `items` lists.")
+
+
 class GcReport(Wire):
     # The report was stored by a leader of an older or newer version.
     model_config = ConfigDict(extra="ignore")
@@ -436,6 +519,9 @@ class GcReport(Wire):
     left_over_count: int = 0
     missing: list[str] = Field([], description="Archives in the database that are not in the store.")
     missing_count: int = 0
+    packs: GcPackReport = Field(
+        default_factory=lambda: GcPackReport.model_validate({}), description="What it did with packs of archives of format 2."
+    )
 
 
 class GcStanding(Wire):
@@ -472,6 +558,7 @@ class GcPreview(Wire):
     left_over_count: int
     missing: list[str]
     missing_count: int
+    packs: GcPackPreview = Field(description="What it would do with packs of archives of format 2.")
     last: GcStanding
 
 
@@ -555,6 +642,8 @@ def workspace_out(workspace: Workspace, *, hosts: Hosts) -> WorkspaceOut:
         health_status=workspace.health_status,
         error=error_out(workspace.error) if workspace.error else None,
         archive_key=str(workspace.archive.key) if workspace.archive else None,
+        restore=_restore_out(workspace),
+        forked_from=str(workspace.fork_source.key) if workspace.fork_source else None,
         disk_bytes=workspace.disk_bytes,
         disk_measured_at=workspace.disk_use.measured_at if workspace.disk_use else None,
         standby_ttl=workspace.standby_ttl_s,
@@ -573,6 +662,11 @@ def workspace_out(workspace: Workspace, *, hosts: Hosts) -> WorkspaceOut:
         url=hosts.url(workspace.name),
         shares={username: Share(role).value for username, role in workspace.shares.items()},
     )
+
+
+def _restore_out(workspace: Workspace) -> RestoreOut | None:
+    restore = workspace.restore
+    return RestoreOut(archive_key=str(restore.archive.key), asked_at=restore.asked_at) if restore is not None else None
 
 
 def size_out(size: WorkspaceSize) -> SizeOut:
@@ -674,7 +768,15 @@ def operation_out(attempt: Attempt) -> OperationOut:
     )
 
 
-def archive_out(stored: StoredArchive) -> ArchiveOut:
+def archive_list(listing: ArchiveListing) -> ArchiveList:
+    current = listing.workspace.archive
+    return ArchiveList(
+        items=[archive_out(one, is_current=one.archive == current) for one in listing.items],
+        has_changes=listing.workspace.may_have_changes,
+    )
+
+
+def archive_out(stored: StoredArchive, *, is_current: bool) -> ArchiveOut:
     return ArchiveOut(
         key=str(stored.archive.key),
         generation=stored.archive.generation,
@@ -682,7 +784,12 @@ def archive_out(stored: StoredArchive) -> ArchiveOut:
         manifest_root=stored.archive.manifest_root,
         size_bytes=stored.size_bytes,
         home_bytes=stored.home_bytes,
+        made_at=stored.made_at,
         proven_at=stored.proven_at,
+        format=stored.format,
+        new_bytes=stored.size_bytes if stored.new_bytes is None else stored.new_bytes,
+        is_damaged=stored.is_damaged,
+        is_current=is_current,
     )
 
 
@@ -768,6 +875,20 @@ def gc_item(holder: GcWorkspace, decision: ArchiveDecision) -> GcItem:
         means=WORDS[decision.why],
         action=decision.action,
         orphan_since=decision.archive.orphan_since,
+        goes_at=decision.goes_at,
+    )
+
+
+def gc_pack_item(holder: GcWorkspace, decision: PackDecision) -> GcPackItem:
+    return GcPackItem(
+        name=decision.pack.name,
+        workspace=holder.name,
+        workspace_id=holder.id,
+        size_bytes=decision.pack.size_bytes,
+        why=decision.why,
+        means=PACK_WORDS[decision.why],
+        action=decision.action,
+        orphan_since=decision.pack.orphan_since,
         goes_at=decision.goes_at,
     )
 

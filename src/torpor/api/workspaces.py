@@ -128,7 +128,27 @@ def workspace_routes(wishes: Wishes, access: WorkspaceAccess, hosts: Hosts) -> A
 
     @router.get("/workspaces/{workspace}/archives")
     async def archives(workspace: str, caller: Asking) -> wire.ArchiveList:
-        return wire.ArchiveList(items=[wire.archive_out(one) for one in await wishes.archives(caller, workspace)])
+        return wire.archive_list(await wishes.time_machine.archives(caller, workspace))
+
+    @router.post("/workspaces/{workspace}/restore", status_code=202)
+    async def restore(workspace: str, body: wire.RestoreWorkspace, caller: Asking) -> wire.WorkspaceOut:
+        return out(await wishes.time_machine.restore(caller, workspace, body.archive_key))
+
+    @router.delete("/workspaces/{workspace}/restore", status_code=202)
+    async def cancel_restore(workspace: str, caller: Asking) -> wire.WorkspaceOut:
+        return out(await wishes.time_machine.cancel_restore(caller, workspace))
+
+    @router.post("/workspaces/{workspace}/fork", status_code=201)
+    async def fork(workspace: str, body: wire.ForkWorkspace, caller: Asking, key: Key = None) -> wire.CreatedWorkspace:
+        forked = await wishes.fork(
+            caller,
+            workspace,
+            name=body.name,
+            archive_key=body.archive_key,
+            desired_state=Wish(body.desired_state),
+            key=key,
+        )
+        return wire.created_workspace(forked.workspace, forked.warnings, hosts=hosts)
 
     @router.get("/workspaces/{workspace}/explain")
     async def explain_it(workspace: str, caller: Asking) -> wire.ExplanationOut:

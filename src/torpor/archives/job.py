@@ -3,17 +3,22 @@
 The request comes on standard input only, since it contains the store's secrets. `torpor.ports.HomeJob` describes the output.
 """
 
+import contextlib
 import json
 import os
 import resource
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from torpor.archives.pack import PackRequest, pack
+from torpor.archives.packs import restore as packs_restore
+from torpor.archives.packs import write as packs_write
+from torpor.archives.packs.crew import Crew, Handlers, ProcessCrew
+from torpor.archives.packs.layout import root_path
 from torpor.archives.store import ArchiveStore, StoreAddress
 from torpor.archives.tree import rough_size
 from torpor.archives.unpack import find, unpack
@@ -32,6 +37,9 @@ class ProgressMeter:
         self._say = say
         self._next_s = 0.0
 
+    def expect(self, total: int) -> None:
+        self._total = total
+
     def __call__(self, count: int) -> None:
         self._done += count
         now_s = time.monotonic()
@@ -42,7 +50,8 @@ class ProgressMeter:
             self._say({"progress": [self._done, total]})
 
 
-def do_pack(place: ArchiveStore, key: ArchiveKey, order: Mapping[str, Any], home: Path) -> Mapping[str, object]:
+def do_pack(order: Mapping[str, Any], key: ArchiveKey, home: Path) -> Mapping[str, object]:
+    place = open_store(order)
     meter = ProgressMeter(2 * rough_size(home), write_json_line)
     wanted = PackRequest(key, generation=order["generation"], revision=order["revision"])
     head = pack(place, wanted, home, meter).head
@@ -55,7 +64,34 @@ def do_pack(place: ArchiveStore, key: ArchiveKey, order: Mapping[str, Any], home
     }
 
 
-def do_unpack(place: ArchiveStore, key: ArchiveKey, order: Mapping[str, Any], home: Path) -> Mapping[str, object]:
+def do_pack_2(order: Mapping[str, Any], key: ArchiveKey, home: Path) -> Mapping[str, object]:
+    """In format 2."""
+    base = order["base"]
+    wanted = packs_write.ArchiveRequest(
+        key,
+        generation=order["generation"],
+        revision=order["revision"],
+        base=None
+        if base is None
+        else packs_write.BaseRequest(
+            ArchiveKey.parse(base["key"]), base["manifest_root"], base["trusted"], frozenset(base["unusable"])
+        ),
+    )
+    with (
+        opened_home(home, Code.VOLUME_NOT_READY) as fd,
+        crew_of(packs_write.handlers_of(lambda: store_of(order), key, fd)) as crew,
+    ):
+        meter = ProgressMeter(None, write_json_line)
+        if base is None:
+            meter.expect(2 * rough_size(home, refuses_holes=False))
+        written = packs_write.write(open_store(order), wanted, home, fd, crew, meter)
+    return packs_write.result_of(written)
+
+
+def do_unpack(order: Mapping[str, Any], key: ArchiveKey, home: Path) -> Mapping[str, object]:
+    if may_have_root(order, key) and (result := do_unpack_2(order, key, home)) is not None:
+        return result
+    place = open_store(order)
     manifest = find(place, key)
     unpack(place, manifest, home, ProgressMeter(manifest.head.home_bytes, write_json_line))
     return {
@@ -65,12 +101,56 @@ def do_unpack(place: ArchiveStore, key: ArchiveKey, order: Mapping[str, Any], ho
     }
 
 
-ACTIONS = {"pack": do_pack, "unpack": do_unpack}
+def do_unpack_2(order: Mapping[str, Any], key: ArchiveKey, home: Path) -> Mapping[str, object] | None:
+    """In format 2; None if the archive does not have it."""
+    # The processes are forked before the store is opened, which starts threads.
+    with (
+        opened_home(home, Code.TAR_EXTRACT_FAILED) as fd,
+        crew_of(packs_restore.handlers_of(lambda: store_of(order), key, fd)) as crew,
+    ):
+        place = open_store(order)
+        root = packs_restore.find_root(place, key, order.get("manifest_root"))
+        if root is None:
+            return None
+        packs_restore.restore(place, root, home, fd, crew, ProgressMeter(root.home_bytes, write_json_line))
+        return {"manifest_root": root.manifest_root, "bytes": root.home_bytes, "files": root.files}
+
+
+def may_have_root(order: Mapping[str, Any], key: ArchiveKey) -> bool:
+    """Only a directory can tell without a request: processes for a restore of format 1 would be forked for nothing."""
+    directory = StoreAddress.parse(order["url"]).directory
+    return directory is None or (directory / root_path(key)).exists()
+
+
+ACTIONS = {"pack": do_pack, "pack-2": do_pack_2, "unpack": do_unpack}
+
+
+@contextlib.contextmanager
+def opened_home(home: Path, otherwise: Code) -> Iterator[int]:
+    """The directory; an error with this code if there is none."""
+    try:
+        fd = os.open(home, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise Failed(otherwise, f"there is no home at {os.fspath(home)!r}: {error.strerror}") from error
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+@contextlib.contextmanager
+def crew_of(make_handlers: Callable[[int, int], Handlers]) -> Iterator[Crew]:
+    with contextlib.closing(ProcessCrew(make_handlers)) as crew:
+        yield crew
+
+
+def store_of(order: Mapping[str, Any]) -> ArchiveStore:
+    return ArchiveStore(StoreAddress.parse(order["url"]), order["options"])
 
 
 def open_store(order: Mapping[str, Any]) -> ArchiveStore:
     """The store that the controller uses. The same URL can name another one here: a folder that is not mounted, for example."""
-    place = ArchiveStore(StoreAddress.parse(order["url"]), order["options"])
+    place = store_of(order)
     if order["store"] is not None and (seen := place.identity()) != order["store"]:
         what = "has no identity" if seen is None else f"is the archive store {seen}"
         raise Failed(
@@ -109,6 +189,7 @@ def stop(number: int, frame: object) -> None:
 
 def main(argv: list[str]) -> int:
     signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a parent that ignores it would make children vanish
     # Archives contain private data. A deep tree needs one open directory for each level.
     os.umask(0o077)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -116,9 +197,7 @@ def main(argv: list[str]) -> int:
     try:
         order: Mapping[str, Any] = json.load(sys.stdin)
         os.environ.update(order["environment"])
-        place = open_store(order)
-        key = ArchiveKey.parse(order["key"])
-        result = ACTIONS[order["action"]](place, key, order, Path(argv[-1]))
+        result = ACTIONS[order["action"]](order, ArchiveKey.parse(order["key"]), Path(argv[-1]))
     except TorporError as error:
         write_json_line(error_line(error))
         return 1

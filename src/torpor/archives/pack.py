@@ -69,7 +69,7 @@ def pack_empty(place: ArchiveStore, order: PackRequest, *, mode: int) -> Manifes
 
 
 def _ensure(place: ArchiveStore, order: PackRequest, attempt: Callable[[], None], done: Done) -> Manifest:
-    if not _is_finished(place, order.key):
+    if not is_finished(place, order.key):
         for pause_s in place.pauses_s:
             try:
                 attempt()
@@ -88,7 +88,7 @@ def _forget(place: ArchiveStore, key: ArchiveKey) -> None:
             place.remove(object_path(key, HOME_NAME))
 
 
-def _is_finished(place: ArchiveStore, key: ArchiveKey) -> bool:
+def is_finished(place: ArchiveStore, key: ArchiveKey) -> bool:
     try:
         return fetch(place, key) is not None
     except ArchiveMismatch as error:

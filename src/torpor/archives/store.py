@@ -11,12 +11,12 @@ import os
 import re
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 from urllib.parse import unquote, urlsplit
 
 import obstore
@@ -41,6 +41,8 @@ WINDOW_BYTES = 8 << 20
 PART_BYTES = 16 << 20
 """S3 accepts at most 10,000 parts for an object: 160 GB compressed."""
 PARTS_AT_ONCE = 2
+MOST_COPY_BYTES = 2 << 30
+"""A store copies larger objects too slowly for one request, and S3 refuses more than 5 GiB. They are read and written."""
 LISTED_AT_ONCE = 1000
 IDENTITY = ".torpor-store"
 """The object with the store's identity: an id, written once."""
@@ -100,6 +102,14 @@ class Digest(Protocol):
 
 
 Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredObject:
+    path: str
+    size: int
+    version: str = ""
+    """ETag and time of the last change: equal while the object is the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,10 +191,33 @@ class ArchiveStore:
 
     def size(self, path: str) -> int | None:
         """The length of an object; None if it does not exist."""
+        found = self.head(path)
+        return None if found is None else found.size
+
+    def head(self, path: str) -> StoredObject | None:
+        """An object without its content; None if it does not exist."""
         try:
-            return self._tried(path, lambda: obstore.head(self.store, path)["size"])
+            found = self._tried(path, lambda: obstore.head(self.store, path))
         except ObjectMissing:
             return None
+        return _stored(path, found)
+
+    def part(self, path: str, start: int, length: int) -> memoryview:
+        """These bytes of an object; ArchiveMismatch if it is shorter."""
+        try:
+            found = self._tried(path, lambda: memoryview(obstore.get_range(self.store, path, start=start, length=length)))
+        except Failed:
+            # Stores refuse a range that begins after the end.
+            if (size := self.size(path)) is None or size >= start + length:
+                raise
+            found = memoryview(b"")
+        if len(found) != length:
+            raise ArchiveMismatch(f"{path} is truncated", object=path)
+        return found
+
+    def content(self, path: str) -> bytes:
+        """A small object as a whole."""
+        return self._tried(path, lambda: bytes(obstore.get(self.store, path).bytes()))
 
     def windows(
         self, path: str, size: int, digest: Digest | None = None, *, window_bytes: int = WINDOW_BYTES
@@ -192,10 +225,7 @@ class ArchiveStore:
         """An object's bytes. The next window is fetched while the caller uses this one; `digest` is updated with each."""
 
         def window(start: int) -> memoryview:
-            length = min(window_bytes, size - start)
-            found = self._tried(path, lambda: memoryview(obstore.get_range(self.store, path, start=start, length=length)))
-            if len(found) != length:
-                raise ArchiveMismatch(f"{path} is truncated", object=path)
+            found = self.part(path, start, min(window_bytes, size - start))
             if digest is not None:
                 digest.update(found)
             return found
@@ -223,12 +253,33 @@ class ArchiveStore:
             obstore.put(self.store, path, pieces, chunk_size=PART_BYTES, max_concurrency=PARTS_AT_ONCE)
             self._settle(path)
 
-    def write_once(self, path: str, content: bytes) -> bool:
-        """Create the object; False if it exists."""
+    def copy(self, source: str, target: str, size: int, done: Callable[[int], None]) -> None:
+        """Replace the object `target` by a copy of `source`. The store copies it, if it can."""
+        if self.address.directory is None and size <= MOST_COPY_BYTES:
+            self._tried(source, lambda: obstore.copy(self.store, source, target, overwrite=True))
+            done(size)
+            return
 
-        def create() -> bool:
+        # A directory store would make a hard link: damage to one file would be damage to both archives.
+        def pieces() -> Iterator[bytes]:
+            for window in self.windows(source, size):
+                yield bytes(window)
+                done(len(window))
+
+        self.write(target, pieces())
+
+    def write_once(self, path: str, content: bytes | bytearray) -> bool:
+        """Create the object; False if it exists."""
+        return self._put(path, content, "create")
+
+    def replace(self, path: str, content: bytes | bytearray) -> None:
+        """Create the object, or replace it."""
+        self._put(path, content, "overwrite")
+
+    def _put(self, path: str, content: bytes | bytearray, mode: Literal["create", "overwrite"]) -> bool:
+        def put() -> bool:
             try:
-                obstore.put(self.store, path, content, mode="create", use_multipart=False)
+                obstore.put(self.store, path, content, mode=mode, use_multipart=False)
             except AlreadyExistsError:
                 return False
             finally:
@@ -236,7 +287,7 @@ class ArchiveStore:
             return True
 
         self._remove_remains(path)
-        return self._tried(path, create)
+        return self._tried(path, put)
 
     def identity(self) -> str | None:
         """The store's identity; None if it has none yet."""
@@ -267,40 +318,60 @@ class ArchiveStore:
 
     def listed(self, prefix: str = "") -> Iterator[Sequence[str]]:
         """The paths of all objects (below `prefix`), in pages. Objects that exist during the whole listing are all included."""
+        for page in self.sizes(prefix):
+            yield [found.path for found in page]
+
+    def sizes(self, prefix: str) -> Iterator[Sequence[StoredObject]]:
+        """The same objects with their sizes."""
         pages = iter(obstore.list(self.store, prefix or None, chunk_size=LISTED_AT_ONCE))
         while True:
             with self._translated(prefix):
                 page = next(pages, None)
             if page is None:
                 return
-            yield [found["path"] for found in page]
+            yield [_stored(found["path"], found) for found in page]
 
-    def folders(self, whole_with: str) -> Iterator[Sequence[tuple[str, bool]]]:
-        """Folders ID/ID in pages, each with whether it contains the object `whole_with`. Other objects are ignored.
+    def objects(self, folders: Collection[str]) -> Iterator[Sequence[StoredObject]]:
+        """The objects in ID/ID/ and in ID/FOLDER/ for these folders, in pages. Others may be included in a bucket.
 
-        A folder may occur several times; it contains the object if one of them says so.
+        In a directory, a folder ID/ID is included as `ID/ID/`, because it can be empty.
         """
         directory = self.address.directory
         if directory is None:
-            for page in self.listed():
-                parts = [path.split("/", 2) for path in page]
-                yield [
-                    (f"{one[0]}/{one[1]}", one[2] == whole_with) for one in parts if len(one) == 3 and all(map(is_id, one[:2]))
-                ]
+            yield from self.sizes("")
             return
-        for above in self._folders_in(directory):
-            yield self._whole_folders(above, whole_with)
+        for above in self._folders_in(directory, ()):
+            yield self._objects_in(above, folders)
 
-    def _whole_folders(self, above: Path, whole_with: str) -> list[tuple[str, bool]]:
-        try:
-            with self._translated(above.name):
-                return [(f"{above.name}/{one.name}", (one / whole_with).exists()) for one in self._folders_in(above)]
-        except ObjectMissing:
-            return []  # its last archive was just removed
+    def _objects_in(self, above: Path, folders: Collection[str]) -> list[StoredObject]:
+        found: list[StoredObject] = []
+        with contextlib.suppress(ObjectMissing), self._translated(above.name):
+            for folder in self._folders_in(above, folders):
+                where = f"{above.name}/{folder.name}"
+                found += [] if folder.name in folders else [StoredObject(f"{where}/", 0)]
+                with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:  # it was just removed
+                    for entry in entries:
+                        with contextlib.suppress(FileNotFoundError):
+                            found.append(StoredObject(f"{where}/{entry.name}", entry.stat(follow_symlinks=False).st_size))
+        return found
 
-    def _folders_in(self, place: Path) -> list[Path]:
+    def _folders_in(self, place: Path, others: Collection[str]) -> list[Path]:
         with self._translated(place.name), os.scandir(place) as entries:
-            return [place / entry.name for entry in entries if is_id(entry.name) and entry.is_dir(follow_symlinks=False)]
+            named = [entry for entry in entries if is_id(entry.name) or entry.name in others]
+            return [place / entry.name for entry in named if entry.is_dir(follow_symlinks=False)]
+
+    def remove_one(self, path: str) -> None:
+        """Remove the object, and the folders that are empty then. An error if it still exists."""
+        self.remove(path)
+        if self.head(path) is not None:
+            raise Failed(Code.S3_ACCESS_ERROR, f"{path} was removed, but still exists", object=path)
+        self._remove_remains(path)
+        directory = self.address.directory
+        if directory is not None:
+            place = directory / path
+            with contextlib.suppress(OSError):
+                while (place := place.parent) != directory:
+                    place.rmdir()
 
     def remove_all(self, prefix: str, *, first: str) -> None:
         """Remove all objects below this path, beginning with the object `first`."""
@@ -396,6 +467,12 @@ class ArchiveStore:
             place = directory / path
             for remains in place.parent.glob(place.name + "#*"):
                 remains.unlink(missing_ok=True)
+
+
+def _stored(path: str, found: Mapping[str, Any]) -> StoredObject:
+    # Some servers give fractions of a second in a listing, and none otherwise.
+    changed = found["last_modified"].replace(microsecond=0)
+    return StoredObject(path, found["size"], f"{found['e_tag'] or ''} {changed.isoformat()}")
 
 
 def _endpoint(options: Mapping[str, str]) -> str:

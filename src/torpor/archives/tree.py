@@ -84,10 +84,10 @@ class Walk:
 
     def __iter__(self) -> Iterator[WalkEntry]:
         first_path: dict[tuple[int, int], str] = {}
-        levels: list[_Level] = []
+        levels: list[Level] = []
         try:
             with FileErrors(READING, HOME):
-                level = _Level.open(os.fspath(self._path), None, "")
+                level = Level.open(os.fspath(self._path), None, "")
                 levels.append(level)
                 entry = Entry(HOME, EntryKind.DIRECTORY, level.mode, "home", "home", None, xattrs=kept_xattrs(level.fd))
             yield WalkEntry(entry, level.fd, ".", level.seen)
@@ -106,13 +106,13 @@ class Walk:
                 yield found
                 if found.entry.kind is EntryKind.DIRECTORY:
                     with FileErrors(READING, path):
-                        levels.append(_Level.open(name, level.fd, path + "/"))
+                        levels.append(Level.open(name, level.fd, path + "/"))
         finally:
             for level in reversed(levels):
                 level.leave()
 
     def _found(
-        self, level: "_Level", name: str, path: str, seen: os.stat_result, first_path: dict[tuple[int, int], str]
+        self, level: "Level", name: str, path: str, seen: os.stat_result, first_path: dict[tuple[int, int], str]
     ) -> WalkEntry | None:
         kind = KIND_OF.get(stat.S_IFMT(seen.st_mode))
         if kind is None:
@@ -148,13 +148,13 @@ class Walk:
 def content(found: WalkEntry) -> Iterator[bytes]:
     """The content of a file, exactly as long as its entry says."""
     with FileErrors(READING, found.entry.path):
-        fd = _open_to_read(found.name, found.directory, found.seen)
+        fd = open_to_read(found.name, found.directory, found.seen)
         try:
             before = os.fstat(fd)
             if _identity(before) != _identity(found.seen):
                 raise home_changed_error(found.entry.path)
             position = 0
-            for hole, data in _settled_holes(fd, before) if _may_have_holes(before) else ():
+            for hole, data in settled_holes(fd, before) if may_have_holes(before) else ():
                 yield from _data(fd, position, hole, found.entry.path)
                 yield from _zeros(data - hole)
                 position = data
@@ -196,10 +196,10 @@ def tree_root(home: Path | str) -> str:
     return root.hex()
 
 
-def rough_size(home: Path) -> int:
+def rough_size(home: Path, *, refuses_holes: bool = True) -> int:
     """The approximate size of a home, for progress. Unreadable parts are ignored.
 
-    A home with too many holes is refused here, before data is written.
+    With `refuses_holes`, a home with too many holes is refused here, before data is written.
     """
     total, holes = 0, Holes()
     directories = [os.fspath(home)]
@@ -211,6 +211,8 @@ def rough_size(home: Path) -> int:
                 elif thing.is_file(follow_symlinks=False):
                     seen = thing.stat(follow_symlinks=False)
                     total += seen.st_size
+                    if not refuses_holes:
+                        continue
                     with contextlib.suppress(OSError):
                         holes.add(thing.name, seen, partial(os.open, thing.path, os.O_RDONLY | SAFE))
     return total
@@ -227,7 +229,7 @@ class Holes:
         self._linked: set[tuple[int, int]] = set()
 
     def add(self, path: str, seen: os.stat_result, opened: Callable[[], int]) -> None:
-        if not _may_have_holes(seen) or (seen.st_dev, seen.st_ino) in self._linked:
+        if not may_have_holes(seen) or (seen.st_dev, seen.st_ino) in self._linked:
             return
         if seen.st_nlink > 1:
             self._linked.add((seen.st_dev, seen.st_ino))
@@ -248,16 +250,16 @@ def refuse_holes(walk: Iterable[WalkEntry]) -> Iterator[WalkEntry]:
         path = found.entry.path
         if found.entry.kind is EntryKind.FILE:
             with FileErrors(READING, path):
-                holes.add(path, found.seen, partial(_open_to_read, found.name, found.directory, found.seen))
+                holes.add(path, found.seen, partial(open_to_read, found.name, found.directory, found.seen))
         yield found
 
 
-def _may_have_holes(seen: os.stat_result) -> bool:
+def may_have_holes(seen: os.stat_result) -> bool:
     """Fewer blocks than bytes can also mean compression by the file system; `_holes` finds out."""
     return seen.st_size - seen.st_blocks * 512 >= SMALL_HOLE_BYTES
 
 
-def _settled_holes(fd: int, seen: os.stat_result) -> Iterator[tuple[int, int]]:
+def settled_holes(fd: int, seen: os.stat_result) -> Iterator[tuple[int, int]]:
     """The holes that need not be read; none if the file system does not report them.
 
     The file is synced first: OpenZFS before 2.2.2 reported holes where data had just been written.
@@ -323,7 +325,7 @@ def _xattr(place: int | str, name: str, follow: bool) -> bytes:
 SAFE = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
-def _open_to_read(name: str, directory: int, seen: os.stat_result) -> int:
+def open_to_read(name: str, directory: int, seen: os.stat_result) -> int:
     try:
         return os.open(name, os.O_RDONLY | SAFE, dir_fd=directory)
     except PermissionError:
@@ -343,7 +345,7 @@ def _lent(name: str, directory: int | None, seen: os.stat_result) -> Iterator[No
 
 
 @dataclass(slots=True)
-class _Level:
+class Level:
     """A directory that is being read."""
 
     fd: int
@@ -355,7 +357,7 @@ class _Level:
     """Its owner may not read it; the permission was added until `leave`."""
 
     @classmethod
-    def open(cls, name: str, directory: int | None, prefix: str) -> "_Level":
+    def open(cls, name: str, directory: int | None, prefix: str) -> "Level":
         # The home itself may be a link; links inside are not followed.
         flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | (0 if directory is None else os.O_NOFOLLOW)
         seen = os.stat(name, dir_fd=directory, follow_symlinks=directory is None)

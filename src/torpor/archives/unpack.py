@@ -29,7 +29,7 @@ NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 
 def find(place: ArchiveStore, key: ArchiveKey) -> Manifest:
     """The manifest of the archive to restore."""
-    with _judged(key):
+    with judged(key):
         manifest = fetch(place, key)
     if manifest is None:
         raise Failed(Code.ARCHIVE_NOT_FOUND, f"there is no finished archive {key}", archive=str(key))
@@ -39,7 +39,7 @@ def find(place: ArchiveStore, key: ArchiveKey) -> Manifest:
 def unpack(place: ArchiveStore, manifest: Manifest, home: Path, done: Done) -> None:
     """Make the home equal to the archive and sync it. Files of an earlier try are removed first."""
     key = manifest.head.key
-    with _judged(key), FileErrors(RESTORING, home), contextlib.closing(_Target(home)) as target:
+    with judged(key), FileErrors(RESTORING, home), contextlib.closing(_Target(home)) as target:
         target.clear()
         for entry, content in contents(place, manifest, done):
             with FileErrors(RESTORING, entry.path):
@@ -87,14 +87,7 @@ class _Target:
             os.close(self._levels.pop().fd)
 
     def clear(self) -> None:
-        home = self._levels[0].fd
-        os.fchmod(home, stat.S_IRWXU)
-        _clear(home)
-        # A default ACL would be inherited by everything that is made here.
-        with contextlib.suppress(OSError):
-            for name in os.listxattr(home):
-                if is_kept(name):
-                    os.removexattr(home, name)
+        clear_home(self._levels[0].fd)
 
     def put(self, entry: Entry, content: Iterator[memoryview]) -> None:
         if entry.path == HOME:
@@ -133,11 +126,7 @@ class _Target:
         self._dress(home.fd, home.entry, home_mtime_ns)
 
     def sync(self) -> None:
-        """Sync the file system with one call, before the home counts as complete."""
-        libc = ctypes.CDLL(None, use_errno=True)
-        if libc.syncfs(self._levels[0].fd) != 0:
-            number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number))
+        sync_home(self._levels[0].fd)
 
     def _leave(self) -> None:
         level = self._levels.pop()
@@ -201,24 +190,47 @@ def _entered(directory: int, name: str) -> Iterator[int]:
 
 
 def _write(fd: int, size: int, content: Iterator[memoryview]) -> None:
-    """Long runs of zeros become holes."""
     offset = 0
     for piece in content:
-        start = 0
-        for block in range(0, len(piece) - HOLE_BYTES + 1, HOLE_BYTES):
-            if not piece[block] and piece[block : block + HOLE_BYTES] == ZEROS:
-                _write_all(fd, piece[start:block], offset + start)
-                start = block + HOLE_BYTES
-        _write_all(fd, piece[start:], offset + start)
+        write_sparse(fd, piece, offset)
         offset += len(piece)
     if size >= HOLE_BYTES:
         os.ftruncate(fd, size)
+
+
+def write_sparse(fd: int, piece: memoryview, offset: int) -> None:
+    """Long runs of zeros become holes. A file that ends with one must be extended to its size afterwards."""
+    start = 0
+    for block in range(0, len(piece) - HOLE_BYTES + 1, HOLE_BYTES):
+        if not piece[block] and piece[block : block + HOLE_BYTES] == ZEROS:
+            _write_all(fd, piece[start:block], offset + start)
+            start = block + HOLE_BYTES
+    _write_all(fd, piece[start:], offset + start)
 
 
 def _write_all(fd: int, piece: memoryview, offset: int) -> None:
     while piece:
         written = os.pwrite(fd, piece, offset)
         piece, offset = piece[written:], offset + written
+
+
+def sync_home(home: int) -> None:
+    """Sync the file system with one call, before the home counts as complete."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.syncfs(home) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+
+
+def clear_home(home: int) -> None:
+    """Remove what an earlier try left, and the attributes of the home."""
+    os.fchmod(home, stat.S_IRWXU)
+    _clear(home)
+    # A default ACL would be inherited by everything that is made here.
+    with contextlib.suppress(OSError):
+        for name in os.listxattr(home):
+            if is_kept(name):
+                os.removexattr(home, name)
 
 
 def _clear(home: int) -> None:
@@ -250,7 +262,7 @@ def _clear(home: int) -> None:
 
 
 @contextlib.contextmanager
-def _judged(key: ArchiveKey) -> Iterator[None]:
+def judged(key: ArchiveKey) -> Iterator[None]:
     """Translate a missing or different archive to the error of a restore."""
     try:
         yield

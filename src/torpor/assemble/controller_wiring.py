@@ -19,6 +19,7 @@ from torpor.control.gc import GarbageCollector
 from torpor.control.home_sizes import HomeSizes
 from torpor.control.idle_watch import IdleWatch, touch_on_running
 from torpor.control.membership import HeartbeatOptions, Membership, NodeIdentity
+from torpor.control.pack_drill import PackDrill
 from torpor.control.reconcile_log import log_change
 from torpor.control.usage_watch import UsageWatch
 from torpor.control.workspace_metrics import Census
@@ -32,10 +33,12 @@ from torpor.ports import Activity, Archives, Feed, Runtime, UsageSeries
 from torpor.service.activity import Touch, use_reader
 from torpor.service.use import UseService
 from torpor.settings import Settings
+from torpor.store.archive_bases import ArchiveBases
 from torpor.store.controller_store import ControllerStore
 from torpor.store.database import Database
 from torpor.store.events import Outbox
 from torpor.store.gc import GcStore
+from torpor.store.pack_gc import PackGcStore
 from torpor.templates.catalogue import Catalogue
 
 log = structlog.get_logger()
@@ -64,7 +67,8 @@ async def coordinator(
 ) -> Coordinator:
     """The coordinator, which has not joined and does not run yet."""
     store = ControllerStore(database, provider=runtime.name)
-    executor = engines.effect_executor(settings, runtime, archives, catalogue, store)
+    bases = ArchiveBases(database, newest=settings.archive_format, proof_age_s=settings.archive_proof_age)
+    executor = engines.effect_executor(settings, runtime, archives, catalogue, store, bases)
     touch = touch_on_running(around.touch)
     sizes = HomeSizes(store, runtime, record=around.usage.append_disk)
 
@@ -93,7 +97,9 @@ async def coordinator(
         retention_s=settings.events_retention,
     )
     idle = IdleWatch(using, use_reader(around.activity), interval_s=settings.ttl_interval, lease_s=settings.connection_lease)
-    collector = GarbageCollector(GcStore(database), archives, retention=settings.retention, every_s=settings.gc_interval)
+    packs = PackGcStore(database)
+    collector = GarbageCollector(GcStore(database), packs, archives, retention=settings.retention, every_s=settings.gc_interval)
+    drill = PackDrill(database, archives, proof_age_s=settings.archive_proof_age, bytes_per_s=settings.archive_drill_rate)
     made = Coordinator(
         store,
         NodeIdentity(
@@ -107,7 +113,14 @@ async def coordinator(
         HeartbeatOptions(settings.coordinator_heartbeat, settings.coordinator_expiry),
         LeaderLockOptions(url, settings.coordinator_lock_id, settings.coordinator_retry_interval),
         make_controller=controller,
-        duties=[events, idle, *([collector] if settings.gc == "on" else []), Census(store), sizes],
+        duties=[
+            events,
+            idle,
+            *([collector] if settings.gc == "on" else []),
+            Census(store),
+            sizes,
+            *([drill] if settings.archive_drill_rate else []),
+        ],
         on_change=events.wake.set,
     )
     metrics.reconcile_lag_seconds.set_function(lambda: made.last_look_age_s or float("nan"))

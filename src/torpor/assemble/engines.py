@@ -35,6 +35,7 @@ from torpor.runtimes.process.options import ProcessOptions
 from torpor.runtimes.process.runtime import ProcessRuntime
 from torpor.secret_key import SecretKey
 from torpor.settings import Settings
+from torpor.store.archive_bases import ArchiveBases
 from torpor.store.controller_store import ControllerStore
 from torpor.templates.catalogue import Catalogue
 
@@ -163,7 +164,12 @@ def is_exclusive(runtime: Runtime | None) -> bool:
 
 
 def effect_executor(
-    settings: Settings, runtime: Runtime, archives: Archives, catalogue: Catalogue, store: ControllerStore
+    settings: Settings,
+    runtime: Runtime,
+    archives: Archives,
+    catalogue: Catalogue,
+    store: ControllerStore,
+    bases: ArchiveBases,
 ) -> EffectExecutor:
     limits = Limits(memory_bytes=settings.workspace_memory_mb * MIB, processes=settings.workspace_processes)
 
@@ -184,4 +190,4 @@ def effect_executor(
         sealed = await store.sealed_secrets(workspace_id)
         return await asyncio.to_thread(lambda: {one.name: key.open(one) for one in sealed}) if sealed else {}
 
-    return EffectExecutor(runtime, archives, program_of, limits, catalogue.before_sleep_of, limits_of, secrets_of)
+    return EffectExecutor(runtime, archives, program_of, limits, catalogue.before_sleep_of, limits_of, secrets_of, bases)

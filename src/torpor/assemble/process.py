@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import inspect
 import os
 import resource
 import signal
@@ -140,6 +141,8 @@ async def background(work: Any, name: str) -> AsyncIterator[None]:
         yield
     finally:
         await stop(task)
+        if inspect.iscoroutine(work):
+            work.close()  # it may not have begun: a start can be refused at once
 
 
 async def _watched(work: Any, name: str) -> None:

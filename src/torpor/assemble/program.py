@@ -12,6 +12,7 @@ from torpor.api.event_fanout import EventFeed
 from torpor.api.events import EventSources
 from torpor.api.gc import GcSources
 from torpor.api.sessions import SIGN_IN_LINK
+from torpor.archives.reader import ArchiveReader
 from torpor.assemble import accounts_wiring, archive_directory, controller_wiring, embedded, engines
 from torpor.assemble.controller_start import start_controller
 from torpor.assemble.controller_wiring import ControllerServices
@@ -44,6 +45,7 @@ from torpor.store.database import Database, Role
 from torpor.store.events import EventStore
 from torpor.store.gc import GcStore
 from torpor.store.migrate import migrate, require_migrated
+from torpor.store.pack_gc import PackGcStore
 from torpor.store.service_store import ServiceStore
 from torpor.templates.catalogue import Catalogue
 
@@ -158,6 +160,8 @@ async def _start(
     app, events = make_health_app(checks), None
     if ProcessRole.API in parts:
         events = EventFeed(EventStore(database), feed, encode=partial(wire.workspace_json, hosts=proxy.hosts))
+        reader = ArchiveReader(settings.archives_at)
+        stack.push_async_callback(reader.close)
         app = make_app(
             wishes,
             accounts,
@@ -165,8 +169,9 @@ async def _start(
             checks,
             hosts=proxy.hosts,
             events=EventSources(EventStore(database), events, settings.events_heartbeat),
-            gc=GcSources(GcStore(database), archives, settings.gc_policy),
+            gc=GcSources(GcStore(database), archives, settings.gc_policy, PackGcStore(database)),
             usage=usage,
+            reading=reader,
             provider=accounts_wiring.provider(settings),
         )
     await stack.enter_async_context(serve_app(app, folder / "api.sock"))

@@ -96,11 +96,48 @@ class ApiClient:
     def recover(self, name: str, way: Record) -> Record:
         return self._about("POST", name, "/recover", body=way)
 
+    def restore(self, name: str, archive_key: str) -> Record:
+        return self._about("POST", name, "/restore", body={"archive_key": archive_key})
+
+    def cancel_restore(self, name: str) -> Record:
+        return self._about("DELETE", name, "/restore")
+
+    def fork(self, name: str, wanted: Record) -> Record:
+        key = {"Idempotency-Key": os.urandom(16).hex()}
+        return self._record("POST", _path(name, "/fork"), body=wanted, workspace=name, headers=key)
+
     def operations(self, name: str) -> list[Record]:
         return self._items(name, "/operations")
 
     def archives(self, name: str) -> list[Record]:
         return self._items(name, "/archives")
+
+    def archived_files(self, name: str, archive_key: str | None, folder: str) -> Iterator[bytes]:
+        return self._download(name, "/archives/files", {"archive": archive_key, "path": folder})
+
+    def archived_content(self, name: str, archive_key: str | None, path: str) -> Iterator[bytes]:
+        return self._download(name, "/archives/content", {"archive": archive_key, "path": path})
+
+    def archive_export(self, name: str, archive_key: str | None) -> Iterator[bytes]:
+        return self._download(name, "/archives/export", {"archive": archive_key})
+
+    def archive_differences(self, name: str, before: str, after: str) -> Iterator[bytes]:
+        return self._download(name, "/archives/differences", {"before": before, "after": after})
+
+    def _download(self, name: str, below: str, query: Record) -> Iterator[bytes]:
+        """The pieces of a long answer. An answer that ends too early is an error."""
+        asked = urlencode({key: value for key, value in query.items() if value is not None})
+        with self._reaching():
+            # The server may have to read a large archive before it answers.
+            response = self._send("GET", f"{self._prefix}{_path(name, below)}?{asked}", None, LONG_ANSWER_TIMEOUT_S, {})
+            if response.status != 200:
+                raise self._refusal(response.status, response.reason, response.read(), name)
+            try:
+                while piece := response.read1(1 << 20):
+                    yield piece
+            finally:
+                response.close()
+                self._connection.close()
 
     def hold(self, name: str, reason: str, seconds: float) -> Record:
         return self._about("POST", name, "/leases", body={"reason": reason, "seconds": seconds})

@@ -71,7 +71,8 @@ def wait_result(workspace: Record | None, wish: PendingWish) -> WaitResult:
         return WishReplaced(workspace["desired_state"])
     if _has_terminal_error(workspace, wish):
         return WishFailed(workspace["error"])
-    if workspace["phase"] == wish.desired_state and workspace["operation"] == Operation.NONE:
+    is_restored = workspace.get("restore") is None
+    if workspace["phase"] == wish.desired_state and workspace["operation"] == Operation.NONE and is_restored:
         return WishReached()
     return InProgress()
 

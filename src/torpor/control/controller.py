@@ -44,6 +44,7 @@ from torpor.domain.planner import (
     Proceed,
     Recover,
     Rest,
+    Rewind,
     Run,
     Step,
     Store,
@@ -60,7 +61,7 @@ from torpor.store.controller_store import ControllerStore, ShardOwnership, Shard
 log = structlog.get_logger()
 
 # After these steps the next pass follows at once.
-LEADS_ON = (Begin, Adopt, Again, Proceed, Store, Turn, Finish, Recover, GiveUp)
+LEADS_ON = (Begin, Adopt, Again, Proceed, Store, Turn, Finish, Recover, Rewind, GiveUp)
 # A gap between observations that is longer than this many idle intervals does not count against deadlines.
 LOST_AFTER_INTERVALS = 3
 # After this many failed full passes in a row, while the provider answers, the membership ends and a new one begins.

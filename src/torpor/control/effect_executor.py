@@ -7,7 +7,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import assert_never
+from typing import Protocol, assert_never
 
 import structlog
 
@@ -15,6 +15,7 @@ from torpor.control.before_sleep import run_before_sleep
 from torpor.domain.effects import (
     AcceptHome,
     BeforeSleep,
+    CopyArchive,
     DropHome,
     Effect,
     MakeHome,
@@ -28,20 +29,22 @@ from torpor.domain.effects import (
 from torpor.domain.errors import CODE_MEANS, Code, Failed, Reason, Refused, Unavailable
 from torpor.domain.records import (
     Archive,
+    ArchiveKey,
     EffectDone,
     EffectFailed,
     Marker,
+    ProvenArchive,
     ProviderOutage,
     Report,
     StaleEpoch,
     Workspace,
 )
 from torpor.domain.states import Outage
-from torpor.ports import Archives, Container, Fence, Home, Limits, Program, Progress, Runtime
+from torpor.ports import ArchiveBase, Archives, Container, Fence, Home, HomeJob, Limits, Program, Progress, Runtime
 
 log = structlog.get_logger()
 
-USES_ARCHIVES = (Pack, PackEmpty, Restore)
+USES_ARCHIVES = (Pack, PackEmpty, CopyArchive, Restore)
 # The name of each effect in the context of an error.
 ACTION_OF: Mapping[type[Effect], str] = {
     MakeHome: "create_volume",
@@ -52,6 +55,7 @@ ACTION_OF: Mapping[type[Effect], str] = {
     Stop: "stop",
     Pack: "archive",
     PackEmpty: "create_empty_archive",
+    CopyArchive: "copy_archive",
     DropHome: "delete_volume",
     Remove: "delete",
 }
@@ -66,6 +70,34 @@ async def no_secrets(_workspace_id: str) -> Mapping[str, str]:
     return {}
 
 
+class BaseArchives(Protocol):
+    """How the next archive is written: its format, and the archive whose content it takes over."""
+
+    async def format(self) -> int: ...
+
+    async def base(self, archive: Archive | None) -> ArchiveBase | None: ...
+
+    async def refuse_unusable(self, proven: ProvenArchive) -> None:
+        """Failed if the archive names a pack that cannot be used any more."""
+        ...
+
+
+class NoBases:
+    """Every archive is written completely, in format 1."""
+
+    async def format(self) -> int:
+        return 1
+
+    async def base(self, archive: Archive | None) -> ArchiveBase | None:
+        return None
+
+    async def refuse_unusable(self, proven: ProvenArchive) -> None:
+        return
+
+
+NO_BASES = NoBases()
+
+
 @dataclass(frozen=True, slots=True)
 class EffectExecutor:
     runtime: Runtime
@@ -78,6 +110,7 @@ class EffectExecutor:
     """The limits of a workspace, which may have a size of its own."""
     secrets_of: Callable[[str], Awaitable[Mapping[str, str]]] = no_secrets
     """The decrypted secrets of a workspace, for its start; Refused if one cannot be decrypted."""
+    bases: BaseArchives = NO_BASES
 
     async def carry_out(self, workspace: Workspace, effect: Effect, fence: Fence, progress: Progress) -> Report:
         """Return the report of the effect, also after a failure. Raise only a cancellation."""
@@ -124,7 +157,8 @@ class EffectExecutor:
                 await self._discard(workspace, discard, fence)
                 home = Home(workspace.id, generation)
                 await runtime.ensure_volume(home, fence)
-                result = await runtime.run_at_home(home, self.archives.unpack_job(archive.key), fence, progress)
+                job = self.archives.unpack_job(archive.key, archive.manifest_root)
+                result = await runtime.run_at_home(home, job, fence, progress)
                 _require_proven(archive, result["manifest_root"])
                 await runtime.mark_volume(home, Marker(workspace.id, generation, archive.manifest_root), fence)
                 return EffectDone(written_bytes=int(str(result["bytes"])))
@@ -150,10 +184,17 @@ class EffectExecutor:
                 # Checked here, because a job cannot tell an empty mount point from a store. (`create_empty` checks by itself.)
                 await self.archives.world()
                 home = Home(workspace.id, generation)
-                result = await runtime.run_at_home(home, self.archives.pack_job(key, home, revision), fence, progress)
-                return self.archives.proven(key, home, revision, result)
+                job = await self._pack_job(workspace, key, home, revision)
+                proven = self.archives.proven(key, home, revision, await runtime.run_at_home(home, job, fence, progress))
+                await self.bases.refuse_unusable(proven)
+                return proven
             case PackEmpty(key, generation, revision):
-                return await self.archives.create_empty(key, Home(workspace.id, generation), revision)
+                written = await self.bases.format()
+                return await self.archives.create_empty(key, Home(workspace.id, generation), revision, format=written)
+            case CopyArchive(source, target):
+                copied = await self.archives.copy(source.key, target, progress)
+                _require_proven(source, copied.archive.manifest_root)
+                return copied
             case DropHome(generation, archived_revision):
                 await runtime.ensure_no_volume(Home(workspace.id, generation), fence, archived_revision=archived_revision)
                 return EffectDone()
@@ -165,6 +206,12 @@ class EffectExecutor:
                 return EffectDone()
             case _:
                 assert_never(effect)
+
+    async def _pack_job(self, workspace: Workspace, key: ArchiveKey, home: Home, revision: int) -> HomeJob:
+        written = await self.bases.format()
+        # The archive that the home was restored from, or that was written last, also if the row is read again after a crash.
+        base = await self.bases.base(workspace.archive) if written > 1 else None
+        return self.archives.pack_job(key, home, revision, format=written, base=base)
 
     async def _discard(self, workspace: Workspace, generations: frozenset[int], fence: Fence) -> None:
         for generation in sorted(generations):

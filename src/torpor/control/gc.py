@@ -9,22 +9,23 @@ import asyncio
 import contextlib
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import Any
 
 import structlog
 
 from torpor import metrics
+from torpor.control.gc_tally import GcTally, words_of
+from torpor.control.pack_gc import PackCollector
 from torpor.domain.backoff import backoff_s
-from torpor.domain.errors import Deposed, TorporError, Unavailable
+from torpor.domain.errors import Deposed, Unavailable
 from torpor.domain.records import ArchiveKey
 from torpor.domain.retention import MARKS, Action, ArchiveDecision, GcPolicy, Retention, RetentionReason
-from torpor.loops import report_progress
 from torpor.ports import Archives
-from torpor.service.gc_plan import NAMED_AT_MOST, GcPlan, comparison_report, decisions, make_gc_plan
-from torpor.store.gc import ArchiveTotals, GcStore, StoreComparison
+from torpor.service.gc_plan import GcPlan, decisions, make_gc_plan
+from torpor.store.gc import ArchiveTotals, GcStore
+from torpor.store.pack_gc import PackGcStore
 
 log = structlog.get_logger()
 
@@ -40,49 +41,16 @@ STEP_S = 600.0
 """How long one step may take: a page of the store's listing, or the removal of a large archive."""
 
 
-@dataclass(slots=True)
-class _GcTally:
-    """The result of one collection so far."""
-
-    begun_at: datetime
-    compared: StoreComparison = field(default_factory=StoreComparison)
-    removed: int = 0
-    freed_bytes: int = 0
-    failed: dict[str, str] = field(default_factory=dict)
-
-    @contextlib.contextmanager
-    def alone(self, what: str) -> Iterator[None]:
-        """Record an error of this one, so that it does not stop the others."""
-        report_progress()
-        try:
-            yield
-        except (Deposed, Unavailable):
-            raise
-        except Exception as error:
-            log.warning("not_collected", what=what, why=_words(error))
-            self.failed[what] = _words(error)
-
-    def report(self, totals: ArchiveTotals | None = None, *, skipped: str | None = None) -> dict[str, Any]:
-        return {
-            "started_at": self.begun_at.isoformat(),
-            "skipped": skipped,
-            "kept": totals.kept if totals else None,
-            "orphans": totals.orphans if totals else None,
-            "removed": self.removed,
-            "freed_bytes": self.freed_bytes,
-            "failed": dict(list(self.failed.items())[:NAMED_AT_MOST]),
-            **comparison_report(self.compared),
-        }
-
-
 class GarbageCollector:
     """A duty of the leader (`control.duties.Duty`)."""
 
     name = "gc"
 
-    def __init__(self, store: GcStore, archives: Archives, *, retention: Retention, every_s: float) -> None:
+    def __init__(self, store: GcStore, packs: PackGcStore, archives: Archives, *, retention: Retention, every_s: float) -> None:
         self._store = store
+        self._packs = packs
         self._archives = archives
+        self._pack_collector = PackCollector(packs, archives)
         self._terms = GcPolicy(retention, timedelta(seconds=every_s))
         self._every_s = every_s
         self._skipped = 0
@@ -115,24 +83,30 @@ class GarbageCollector:
 
     async def collect(self, term: int) -> None:
         """Do one collection. Unavailable: the rest is skipped, and archives that could not be checked are kept."""
-        tally = _GcTally(await self._store.begin(term, self._terms))
+        tally = GcTally(await self._store.begin(term, self._terms))
         self._skipped += 1
         try:
             await self._store.forget_deleted(term, deleted_for_s=self._terms.retention.undelete_grace.total_seconds())
             totals = await self._collect(term, tally)
-            report = tally.report(totals)
+            report = tally.report(totals, await self._packs.totals())
             await self._store.end(term, tally.begun_at, report)
         except Deposed:
             raise
         except Exception as error:
             with contextlib.suppress(Unavailable):
-                await self._store.skip(term, tally.report(skipped=_words(error)))
+                await self._store.skip(term, tally.report(skipped=words_of(error)))
             raise
         self._skipped = 0
         self._tell_age(totals.oldest_proof_s)
-        log.info("archives_collected", **_counts(report), failed=len(tally.failed))
+        log.info(
+            "archives_collected",
+            **_counts(report),
+            failed=len(tally.failed),
+            packs_removed=tally.removed_packs,
+            unreadable_roots=len(tally.unreadable_roots),
+        )
 
-    async def _collect(self, term: int, tally: _GcTally) -> ArchiveTotals:
+    async def _collect(self, term: int, tally: GcTally) -> ArchiveTotals:
         await self._require_our_store()
         seen = await make_gc_plan(self._store, self._archives, self._terms, await self._store.housekeeping())
         tally.compared = seen.compared
@@ -145,6 +119,7 @@ class GarbageCollector:
         for start in range(0, len(ripe), HANDFUL):
             given_up = await self._give_up(term, seen, ripe[start : start + HANDFUL], tally)
             await self._remove(term, given_up, tally)
+        await self._pack_collector.collect(term, seen, tally)
         return await self._store.totals()
 
     async def _require_our_store(self) -> None:
@@ -153,7 +128,7 @@ class GarbageCollector:
         if identity != known:
             raise Unavailable(f"the archive store is {identity}; this database belongs to {known}")
 
-    async def _take_in(self, term: int, seen: GcPlan, tally: _GcTally) -> None:
+    async def _take_in(self, term: int, seen: GcPlan, tally: GcTally) -> None:
         of_workspace: dict[str, list[str]] = {}
         for key in seen.compared.left_over:
             of_workspace.setdefault(ArchiveKey.parse(key).workspace_id, []).append(key)
@@ -162,7 +137,7 @@ class GarbageCollector:
                 async with self._store.holding(term, [workspace_id], seen.compared) as holding:
                     await holding.take_in(keys)
 
-    async def _mark(self, term: int, seen: GcPlan, tally: _GcTally) -> Sequence[ArchiveKey]:
+    async def _mark(self, term: int, seen: GcPlan, tally: GcTally) -> Sequence[ArchiveKey]:
         """Mark orphans; return the archives whose grace period has passed."""
         ripe: list[ArchiveKey] = []
         async for held, decided in decisions(self._store, seen):
@@ -178,7 +153,7 @@ class GarbageCollector:
             for held in await holding.held():
                 await holding.write([one for one in seen.decide(held) if one.action in MARKS])
 
-    async def _give_up(self, term: int, seen: GcPlan, ripe: Sequence[ArchiveKey], tally: _GcTally) -> Sequence[str]:
+    async def _give_up(self, term: int, seen: GcPlan, ripe: Sequence[ArchiveKey], tally: GcTally) -> Sequence[str]:
         try:
             return await self._given_up(term, seen, ripe)
         except (Deposed, Unavailable):
@@ -200,13 +175,13 @@ class GarbageCollector:
             await holding.write(removed)
         return [one.archive.key for one in removed]
 
-    async def _remove_going(self, term: int, tally: _GcTally) -> None:
+    async def _remove_going(self, term: int, tally: GcTally) -> None:
         last = ""
         while keys := await self._store.going(term, after=last):
             last = keys[-1]
             await self._remove(term, keys, tally)
 
-    async def _remove(self, term: int, keys: Sequence[str], tally: _GcTally) -> None:
+    async def _remove(self, term: int, keys: Sequence[str], tally: GcTally) -> None:
         """An archive that cannot be removed is left for the next collection; an unavailable store ends this one."""
         turn = asyncio.Semaphore(REMOVALS_AT_ONCE)
         gone: list[str] = []
@@ -235,10 +210,6 @@ class GarbageCollector:
 
 def _is_ripe(decision: ArchiveDecision) -> bool:
     return decision.action is Action.REMOVE and decision.why is not RetentionReason.GOING
-
-
-def _words(error: Exception) -> str:
-    return error.message if isinstance(error, TorporError) else f"{type(error).__name__}: {error}"
 
 
 def _counts(report: Mapping[str, Any]) -> dict[str, Any]:

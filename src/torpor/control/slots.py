@@ -13,6 +13,7 @@ from enum import StrEnum
 from torpor.domain.effects import (
     AcceptHome,
     BeforeSleep,
+    CopyArchive,
     DropHome,
     Effect,
     MakeHome,
@@ -37,6 +38,7 @@ class SlotPool(StrEnum):
 
 POOL_OF: Mapping[type[Effect], SlotPool] = {
     Pack: SlotPool.ARCHIVES,
+    CopyArchive: SlotPool.ARCHIVES,
     Restore: SlotPool.RESTORES,
     BeforeSleep: SlotPool.COMMANDS,
     MakeHome: SlotPool.QUICK,

@@ -70,6 +70,13 @@ class Permission(Enum):
     SECRETS = auto()
     """List, set and remove them; no one can read a value."""
     RECOVER = auto()
+    READ_ARCHIVES = auto()
+    """The files in its archives. An archive can have files that were removed before the workspace was shared for use, so this
+    needs as much access as going back to it."""
+    FORK = auto()
+    """Create a workspace of one's own with the home of an archive."""
+    RESTORE = auto()
+    """Replace the home by an older archive."""
     DELETE = auto()
     """And undelete."""
     SHARE = auto()
@@ -84,6 +91,9 @@ NEEDS: Mapping[Permission, tuple[Access, Scope]] = {
     Permission.CHANGE: (Access.MANAGE, Scope.MANAGE),
     Permission.SECRETS: (Access.MANAGE, Scope.MANAGE),
     Permission.RECOVER: (Access.MANAGE, Scope.MANAGE),
+    Permission.READ_ARCHIVES: (Access.MANAGE, Scope.USE),
+    Permission.FORK: (Access.MANAGE, Scope.MANAGE),
+    Permission.RESTORE: (Access.MANAGE, Scope.MANAGE),
     Permission.DELETE: (Access.OWN, Scope.MANAGE),
     Permission.SHARE: (Access.OWN, Scope.MANAGE),
 }

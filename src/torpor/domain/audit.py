@@ -1,6 +1,7 @@
 """List the actions that are written to the audit log.
 
-These are all requests that change something, and everything about access; reading is not logged.
+These are all requests that change something, and everything about access. Reading is not logged, except the content of
+archives.
 """
 
 from enum import StrEnum
@@ -20,6 +21,10 @@ class AuditAction(StrEnum):
     WORKSPACE_DELETE = "workspace.delete"
     WORKSPACE_UNDELETE = "workspace.undelete"
     WORKSPACE_RECOVER = "workspace.recover"
+    WORKSPACE_RESTORE = "workspace.restore"
+    WORKSPACE_CANCEL_RESTORE = "workspace.cancel_restore"
+    WORKSPACE_FORK = "workspace.fork"
+    WORKSPACE_READ_ARCHIVE = "workspace.read_archive"
     WORKSPACE_SHARE = "workspace.share"
     WORKSPACE_UNSHARE = "workspace.unshare"
     WORKSPACE_HOLD = "workspace.hold"

@@ -72,6 +72,14 @@ class PackEmpty:
 
 
 @dataclass(frozen=True, slots=True)
+class CopyArchive:
+    """Copy the archive of another workspace, and verify the copy: the first archive of this workspace."""
+
+    source: Archive
+    target: ArchiveKey
+
+
+@dataclass(frozen=True, slots=True)
 class DropHome:
     """Remove the volume whose exact state the archive holds."""
 
@@ -84,7 +92,7 @@ class Remove:
     """Remove the container, then the volumes of all generations."""
 
 
-Effect = MakeHome | Restore | AcceptHome | Start | BeforeSleep | Stop | Pack | PackEmpty | DropHome | Remove
+Effect = MakeHome | Restore | AcceptHome | Start | BeforeSleep | Stop | Pack | PackEmpty | CopyArchive | DropHome | Remove
 
 
 def _op_id(workspace: Workspace) -> str:
@@ -103,6 +111,11 @@ def _archive(workspace: Workspace, _verdict: Verdict) -> Effect:
     return Pack(ArchiveKey(workspace.id, _op_id(workspace)), workspace.generation, workspace.revision)
 
 
+def _copy(workspace: Workspace, _verdict: Verdict) -> Effect:
+    assert workspace.fork_source is not None, "COPYING begins only in a fork"
+    return CopyArchive(workspace.fork_source, ArchiveKey(workspace.id, _op_id(workspace)))
+
+
 # Every operation but NONE has its next effect.
 NEXT_EFFECT: Mapping[Operation, Callable[[Workspace, Verdict], Effect]] = {
     Operation.PROVISIONING: lambda workspace, verdict: MakeHome(
@@ -113,6 +126,7 @@ NEXT_EFFECT: Mapping[Operation, Callable[[Workspace, Verdict], Effect]] = {
     Operation.STARTING: lambda workspace, _verdict: Start(workspace.generation, workspace.revision),
     Operation.STOPPING: lambda _workspace, _verdict: Stop(),
     Operation.ARCHIVING: _archive,
+    Operation.COPYING: _copy,
     Operation.CREATE_EMPTY_ARCHIVE: lambda workspace, _verdict: PackEmpty(
         ArchiveKey(workspace.id, _op_id(workspace)), workspace.generation, workspace.revision
     ),

@@ -37,6 +37,8 @@ class ActionVerb(StrEnum):
     RETRY_DELETE = "RETRY_DELETE"
     PURGE = "PURGE"
     UNDELETE = "UNDELETE"
+    CANCEL_RESTORE = "CANCEL_RESTORE"
+    """Keep the present home."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +95,7 @@ OPERATION_MEANS: Mapping[Operation, str] = {
     Operation.STARTING: "its program is being started",
     Operation.STOPPING: "its program is being stopped",
     Operation.ARCHIVING: "its home is being archived",
+    Operation.COPYING: "its home is being copied from an archive of another workspace",
     Operation.CREATE_EMPTY_ARCHIVE: "an empty archive is being written",
     Operation.DELETING: "its container and its volumes are being removed",
 }
@@ -105,6 +108,7 @@ WAITS_FOR: Mapping[Operation, str] = {
     Operation.STARTING: "its port to respond",
     Operation.STOPPING: "its container to be removed",
     Operation.ARCHIVING: "the archive to be verified and the volume to be removed",
+    Operation.COPYING: "the copy to be verified",
     Operation.CREATE_EMPTY_ARCHIVE: "the empty archive to be verified",
     Operation.DELETING: "its container and its volumes to be removed",
 }
@@ -152,6 +156,11 @@ def explain(
         f"Status: {STATUS_OF_PHASE[workspace.phase]} ({_observed(workspace)}).",
         f"Home: generation {workspace.generation}, revision {workspace.revision}, {_archive_words(workspace)}.",
     ]
+    if restore := workspace.restore:
+        goes_back = (
+            f"its home is being replaced by the archive {restore.archive.key}, requested at {_instant(restore.asked_at)}"
+        )
+        lines.append(f"Restore: {goes_back}. The present home is archived first.")
     if workspace.sleeps_at is not None:
         at = _instant(workspace.sleeps_at)
         lines.append(f"Stops soon: at {at}, because it is not in use. To prevent that, use it or keep it awake.")
@@ -290,6 +299,8 @@ def _next(workspace: Workspace) -> str | None:
     requested = _requested(workspace)
     if error is not None and error.is_terminal:
         return "no automatic step; action required"
+    if workspace.restore is not None:
+        return f"archive the present home, continue with the requested archive, then {requested}"
     if workspace.operation is not Operation.NONE:
         if may_cancel(workspace):
             operation = STATUS_OF_OPERATION[workspace.operation]
@@ -322,7 +333,8 @@ def _actions(workspace: Workspace, archive_keys: tuple[str, ...], *, can_be_unde
         return (*recoveries, PossibleAction(ActionVerb.DELETE))
     keep_awake = [PossibleAction(ActionVerb.KEEP_AWAKE)] if workspace.sleeps_at is not None else []
     requests = [PossibleAction(verb) for wish, verb in VERB_OF_WISH.items() if wish is not workspace.desired_state]
-    return (*recoveries, *keep_awake, *requests)
+    cancel = [PossibleAction(ActionVerb.CANCEL_RESTORE)] if workspace.restore is not None else []
+    return (*recoveries, *cancel, *keep_awake, *requests)
 
 
 def _recoveries(workspace: Workspace, error: WorkspaceError, archive_keys: tuple[str, ...]) -> list[PossibleAction]:

@@ -114,7 +114,7 @@ def reasons_to_stay(facts: IdleFacts) -> tuple[StayAwake, ...]:
 
 def has_step_down(workspace: Workspace) -> bool:
     """Whether there is an automatic step from here."""
-    return workspace.phase in STEP_DOWN and workspace.phase.value == workspace.desired_state.value
+    return workspace.phase in STEP_DOWN and workspace.phase.value == workspace.heads_for.value
 
 
 def is_about_to_sleep(workspace: Workspace) -> bool:

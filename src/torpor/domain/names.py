@@ -1,4 +1,4 @@
-"""Check the names of workspaces, and derive the names of their volumes.
+"""Check the names of workspaces and packs, and derive the names of volumes.
 
 Every name outside the database is a function of the row, and a valid DNS-1123 label.
 """
@@ -46,3 +46,12 @@ def parse_volume_name(name: str) -> tuple[str, int] | None:
     """Return (workspace_id, generation), or None if the volume is not Torpor's."""
     match = _VOLUME.fullmatch(name)
     return (match[1], int(match[2])) if match else None
+
+
+_PACK = re.compile(rf"({_ID.pattern})-[0-9a-f]{{64}}")
+
+
+def pack_op_id(name: str) -> str | None:
+    """The operation that wrote a pack, by the pack's name `{op_id}-{sha256}`; None if the name is not valid."""
+    match = _PACK.fullmatch(name)
+    return match[1] if match else None

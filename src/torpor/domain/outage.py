@@ -41,4 +41,4 @@ def _waits(workspace: Workspace) -> bool:
     error = workspace.error
     if error is not None and error.is_terminal and error.wish_version >= workspace.wish_version:
         return False
-    return workspace.phase is not Phase(workspace.desired_state)
+    return workspace.restore is not None or workspace.phase is not Phase(workspace.desired_state)

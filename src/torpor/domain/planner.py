@@ -24,6 +24,7 @@ from torpor.domain.records import (
     ProviderOutage,
     Recovery,
     Report,
+    RestoreRequest,
     StaleEpoch,
     Verdict,
     Workspace,
@@ -31,7 +32,15 @@ from torpor.domain.records import (
 )
 from torpor.domain.states import Operation, Outage, Phase, Stage, Wish
 from torpor.domain.status import STATUS_OF_OPERATION
-from torpor.domain.transitions import DONE_WHEN, EXPECTS, NEXT_OPERATION, STANDS_ON, detailed_phase, may_cancel
+from torpor.domain.transitions import (
+    DONE_WHEN,
+    EXPECTS,
+    NEXT_OPERATION,
+    REPLACES_HOME_IN,
+    STANDS_ON,
+    detailed_phase,
+    may_cancel,
+)
 from torpor.domain.tuning import Tuning
 
 # ── the steps ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -163,6 +172,13 @@ class Recover:
     request: Recovery
 
 
+@dataclass(frozen=True, slots=True)
+class Rewind:
+    """The home is archived: continue with the older archive that was requested, in a new generation."""
+
+    request: RestoreRequest
+
+
 Step = (
     Rest
     | Begin
@@ -181,6 +197,7 @@ Step = (
     | Restart
     | GiveUp
     | Recover
+    | Rewind
 )
 
 
@@ -216,7 +233,9 @@ def _plan_next(workspace: Workspace, verdict: Verdict, look: Circumstances) -> S
     if _ended_while_wanted(workspace, verdict):
         assert verdict.ended is not None
         return _plan_program_end(workspace, verdict.ended, look)
-    operation = NEXT_OPERATION[detailed_phase(workspace, verdict)][workspace.desired_state]
+    if workspace.restore is not None and _is_restore_due(workspace, verdict):
+        return Rewind(workspace.restore)
+    operation = NEXT_OPERATION[detailed_phase(workspace, verdict)][workspace.heads_for]
     if operation is Operation.NONE:
         return Rest()
     if operation is Operation.STARTING and workspace.due_at is not None and look.now < workspace.due_at:
@@ -226,11 +245,17 @@ def _plan_next(workspace: Workspace, verdict: Verdict, look: Circumstances) -> S
 
 
 def _next_operation(workspace: Workspace, verdict: Verdict, look: Circumstances) -> Operation:
-    """The operation of the table; NONE while there is an error or too little disk space."""
-    if verdict.error is not None and verdict.error.is_terminal:
+    """The operation of the table; NONE while there is an error or too little disk space, or before an older archive replaces
+    the home."""
+    if (verdict.error is not None and verdict.error.is_terminal) or _is_restore_due(workspace, verdict):
         return Operation.NONE
-    operation = NEXT_OPERATION[detailed_phase(workspace, verdict)][workspace.desired_state]
+    operation = NEXT_OPERATION[detailed_phase(workspace, verdict)][workspace.heads_for]
     return operation if _shortage(operation, workspace, verdict, look) is None else Operation.NONE
+
+
+def _is_restore_due(workspace: Workspace, verdict: Verdict) -> bool:
+    """A restore was requested, and no home exists that it could replace without an archive."""
+    return workspace.restore is not None and detailed_phase(workspace, verdict) in REPLACES_HOME_IN
 
 
 def _shortage(operation: Operation, workspace: Workspace, verdict: Verdict, look: Circumstances) -> str | None:
@@ -250,7 +275,7 @@ def _plan_in_progress(workspace: Workspace, verdict: Verdict, report: Report | N
         return Finish(_next_operation(workspace, verdict, look), written_bytes)
     if may_cancel(workspace):
         if look.in_flight:
-            return Cancel(f"the requested state is now {workspace.desired_state}")
+            return Cancel(f"the next state is now {workspace.heads_for}")
         return Turn(_next_operation(workspace, verdict, look))
     if verdict.error is not None and verdict.error.is_terminal:
         # The judge found an error of the home or the container during another operation.
@@ -363,7 +388,7 @@ def _ended_while_wanted(workspace: Workspace, verdict: Verdict) -> bool:
     return (
         workspace.phase is Phase.RUNNING
         and verdict.phase is Phase.STANDBY
-        and workspace.desired_state is Wish.RUNNING
+        and workspace.heads_for is Wish.RUNNING
         and verdict.ended is not None
     )
 

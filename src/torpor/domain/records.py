@@ -211,6 +211,15 @@ class Recovery:
 
 
 @dataclass(frozen=True, slots=True)
+class RestoreRequest:
+    """A request to replace the home by an older archive, stored by the service and executed by the controller."""
+
+    wish_version: int
+    archive: Archive
+    asked_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class HomeSize:
     """The measured size on disk of the home of one generation."""
 
@@ -293,6 +302,35 @@ class Workspace:
     """The size that it was created with. Written by the service."""
     image: str | None = None
     """The image that it was created with, as the user wrote it; None: its template's. Written by the service."""
+
+    restore_request: RestoreRequest | None = None
+    """The last request to go back to an older archive. Written by the service."""
+    restored_version: int = 0
+    """The `wish_version` of the last such request that was executed. Written by the controller."""
+    fork_source: Archive | None = None
+    """The archive of another workspace that its first home is a copy of. Written by the service."""
+
+    @property
+    def restore(self) -> RestoreRequest | None:
+        """The request to go back to an older archive, until the archive replaces the home."""
+        request = self.restore_request
+        is_open = request is not None and request.wish_version > self.restored_version and self.deleted_at is None
+        return request if is_open else None
+
+    @property
+    def heads_for(self) -> Wish:
+        """The state that the next operation leads to: a home is archived before an older archive replaces it."""
+        return Wish.ARCHIVED if self.restore is not None else self.desired_state
+
+    @property
+    def awaits_copy(self) -> bool:
+        """Its first home is a copy that does not exist yet."""
+        return self.fork_source is not None and self.archive is None and self.generation == 0
+
+    @property
+    def may_have_changes(self) -> bool:
+        """The home on disk was opened for writing since its archive was written, or has no archive."""
+        return self.volume_present and (self.archive is None or self.archive.revision != self.revision)
 
     @property
     def is_archived(self) -> bool:
@@ -406,14 +444,32 @@ class EffectDone:
 
 
 @dataclass(frozen=True, slots=True)
+class ProvenPack:
+    """A pack whose bytes were read back and compared with its name."""
+
+    name: str
+    """`{op_id}-{sha256 of its bytes}`: the operation that wrote it, and its content."""
+    size_bytes: int
+    store_version: str
+    """The ETag and the time of the object in the store when it was read back. Only equality has a meaning."""
+    is_read_back: bool
+    """This operation read it back. False: it was taken over, because it was read back not long ago and did not change."""
+
+
+@dataclass(frozen=True, slots=True)
 class ProvenArchive:
     """An archive was written, read back and compared."""
 
     archive: Archive
     size_bytes: int
-    """In the store."""
+    """In the store. Format 2: all packs that it names, and its root."""
     home_bytes: int
     files: int
+    format: int = 1
+    new_bytes: int | None = None
+    """Format 2: what this operation wrote to the store."""
+    packs: tuple[ProvenPack, ...] = ()
+    """Format 2: all packs that it names."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from torpor.domain.planner import (
     Rest,
     Restart,
     Retry,
+    Rewind,
     Run,
     Step,
     Store,
@@ -37,6 +38,7 @@ from torpor.domain.records import (
     AttemptOpened,
     Change,
     Recovery,
+    RestoreRequest,
     Verdict,
     Workspace,
     WorkspaceError,
@@ -177,6 +179,9 @@ def _apply(before: Workspace, seen: Workspace, step: Step, look: Circumstances, 
             return _opened(before, _begun(_accepted(seen, look), Operation.ACCEPTING, look, new_op_id), guarded=True)
         case Recover(request):
             return Change(before, _recovered(seen, request, look))
+        case Rewind(restore):
+            # Guarded: a request that is withdrawn at the same time is not executed.
+            return Change(before, _rewound(seen, restore, look), if_wish_unchanged=True)
         case _:
             assert_never(step)
 
@@ -188,7 +193,8 @@ def _passed_on(
     closed = _closed(seen, outcome)
     if then is Operation.NONE:
         return Change(before, _let_go(seen, look.now), closed=closed, if_wish_unchanged=outcome is Outcome.DONE)
-    return _opened(before, _begun(_let_go(seen, look.now), then, look, new_op_id), closed=closed, guarded=True)
+    begun = _begun(_let_go(seen, look.now), then, look, new_op_id)
+    return _opened(before, begun, closed=closed, guarded=True, message=_of_restore(seen, then))
 
 
 def _begun(seen: Workspace, operation: Operation, look: Circumstances, op_id: str) -> Workspace:
@@ -290,6 +296,17 @@ def _recovered(seen: Workspace, request: Recovery, look: Circumstances) -> Works
     )
 
 
+def _rewound(seen: Workspace, request: RestoreRequest, look: Circumstances) -> Workspace:
+    """The new generation is later than that of every archive, so no archive counts as the current state of the next home."""
+    return replace(
+        _with_phase(seen, Phase.ARCHIVED, look.now),
+        generation=seen.generation + 1,
+        home_seen=False,
+        archive=request.archive,
+        restored_version=request.wish_version,
+    )
+
+
 def _accepted(seen: Workspace, look: Circumstances) -> Workspace:
     """The home is still expected: also if the operation fails, no other home replaces it."""
     return _healthy(seen, Phase.STANDBY, look)
@@ -345,7 +362,17 @@ def _deadline(operation: Operation, look: Circumstances, stage: Stage = Stage.CA
 
 def _why_it_starts(seen: Workspace, operation: Operation) -> str:
     container = seen.conditions.container_ready
-    return container.message if operation is Operation.STARTING and container.reason == STOPPED_OUTSIDE else ""
+    is_stopped = operation is Operation.STARTING and container.reason == STOPPED_OUTSIDE
+    return container.message if is_stopped else _of_restore(seen, operation)
+
+
+def _of_restore(seen: Workspace, operation: Operation) -> str:
+    """Why it begins, if a restore of an older archive was requested."""
+    if seen.restore is not None:
+        return f"the archive {seen.restore.archive.key} was requested in place of the present home"
+    request = seen.restore_request
+    is_restored = operation is Operation.RESTORING and request is not None and request.archive == seen.archive
+    return f"the archive {request.archive.key}, as requested" if request is not None and is_restored else ""
 
 
 def _opened(
@@ -374,7 +401,7 @@ def _written_bytes(seen: Workspace) -> int:
     match seen.operation:
         case Operation.RESTORING:
             return seen.progress_done
-        case Operation.ARCHIVING | Operation.CREATE_EMPTY_ARCHIVE:
+        case Operation.ARCHIVING | Operation.COPYING | Operation.CREATE_EMPTY_ARCHIVE:
             return seen.progress_done if seen.is_archived else 0
         case _:
             return 0  # STARTING counts packages

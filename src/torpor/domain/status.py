@@ -24,6 +24,7 @@ STATUS_OF_OPERATION: Mapping[Operation, str] = {
     Operation.STARTING: "Starting",
     Operation.STOPPING: "Stopping",
     Operation.ARCHIVING: "Archiving",
+    Operation.COPYING: "Copying",
     Operation.CREATE_EMPTY_ARCHIVE: "Creating empty archive",
     Operation.DELETING: "Deleting",
 }

@@ -14,6 +14,7 @@ class DetailedPhase(StrEnum):
     """A phase with the other facts that decide the next operation."""
 
     PENDING = "PENDING"
+    PENDING_COPY = "PENDING, its home is a copy of an archive of another workspace"
     ARCHIVED = "ARCHIVED"
     ADRIFT = "PENDING or ARCHIVED, container present"
     STANDBY = "STANDBY, no container present"
@@ -30,6 +31,8 @@ def detailed_phase(workspace: Workspace, verdict: Verdict) -> DetailedPhase:
     match verdict.phase:
         case Phase.PENDING | Phase.ARCHIVED if verdict.container_present:
             return DetailedPhase.ADRIFT
+        case Phase.PENDING if workspace.awaits_copy:
+            return DetailedPhase.PENDING_COPY
         case Phase.STANDBY if verdict.container_present:
             return DetailedPhase.STANDBY_OCCUPIED
         case Phase.DELETING if verdict.container_present:
@@ -56,6 +59,7 @@ NEXT_OPERATION: Mapping[DetailedPhase, Mapping[Wish, Operation]] = {
     DetailedPhase.PENDING: _row(
         ARCHIVED=_O.CREATE_EMPTY_ARCHIVE, STANDBY=_O.PROVISIONING, RUNNING=_O.PROVISIONING, DELETED=_O.DELETING
     ),
+    DetailedPhase.PENDING_COPY: _row(ARCHIVED=_O.COPYING, STANDBY=_O.COPYING, RUNNING=_O.COPYING, DELETED=_O.DELETING),
     DetailedPhase.ARCHIVED: _row(ARCHIVED=_O.NONE, STANDBY=_O.RESTORING, RUNNING=_O.RESTORING, DELETED=_O.DELETING),
     # A container without a whole home is always stopped first; it was started from outside, or its home was lost.
     DetailedPhase.ADRIFT: _same(_O.STOPPING),
@@ -72,6 +76,10 @@ NEXT_OPERATION: Mapping[DetailedPhase, Mapping[Wish, Operation]] = {
 }
 
 
+# Here no home exists that an older archive could replace before it is archived.
+REPLACES_HOME_IN = frozenset({DetailedPhase.PENDING, DetailedPhase.ARCHIVED})
+
+
 # An operation is done when the observation shows it.
 DONE_WHEN: Mapping[Operation, Callable[[Workspace, Verdict], bool]] = {
     _O.NONE: lambda _workspace, _verdict: True,
@@ -82,6 +90,7 @@ DONE_WHEN: Mapping[Operation, Callable[[Workspace, Verdict], bool]] = {
     # Not "not ready": a process that does not answer may still write.
     _O.STOPPING: lambda _workspace, verdict: not verdict.container_present,
     _O.ARCHIVING: lambda workspace, verdict: workspace.is_archived and not verdict.home_present,
+    _O.COPYING: lambda workspace, _verdict: workspace.is_archived,
     _O.CREATE_EMPTY_ARCHIVE: lambda workspace, _verdict: workspace.is_archived,
     _O.DELETING: lambda _workspace, verdict: not verdict.container_present and not verdict.volume_present,
 }
@@ -96,6 +105,7 @@ EXPECTS: Mapping[Operation, Mapping[str, bool]] = {
     _O.STARTING: {"volume_ready": True, "container_ready": True},
     _O.STOPPING: {"container_present": False},
     _O.ARCHIVING: {"archived": True, "home_present": False},
+    _O.COPYING: {"archived": True},
     _O.CREATE_EMPTY_ARCHIVE: {"archived": True},
     _O.DELETING: {"container_present": False, "volume_present": False},
 }
@@ -117,7 +127,10 @@ STANDS_ON: Mapping[Operation, Callable[[Workspace, Verdict], bool]] = {
     _O.STOPPING: lambda _workspace, _verdict: True,
     # Not while a container runs, which may write.
     _O.ARCHIVING: lambda workspace, verdict: not verdict.container_present and (verdict.volume_ready or workspace.is_archived),
-    # Otherwise the empty archive would replace a home that appeared late.
+    # Otherwise the copy or the empty archive would replace a home that appeared late.
+    _O.COPYING: lambda workspace, verdict: (
+        (workspace.awaits_copy or workspace.is_archived) and not verdict.volume_ready and not workspace.expects_volume
+    ),
     _O.CREATE_EMPTY_ARCHIVE: lambda workspace, verdict: not verdict.volume_ready and not workspace.expects_volume,
     # A home that was not observed when DELETING began, or was opened since, is not archived; after undelete nothing is removed.
     _O.DELETING: lambda workspace, verdict: (
@@ -170,6 +183,7 @@ TURNS: Mapping[Operation, Mapping[Wish, SafePoint]] = {
         Wish.ARCHIVED: _T.NEVER,
         Wish.DELETED: _T.UNTIL_ARCHIVED_IF_PURGED,
     },
+    _O.COPYING: {Wish.RUNNING: _T.NEVER, Wish.STANDBY: _T.NEVER, Wish.ARCHIVED: _T.NEVER, Wish.DELETED: _T.AT_ONCE},
     _O.CREATE_EMPTY_ARCHIVE: dict.fromkeys(Wish, _T.NEVER),
     _O.DELETING: dict.fromkeys(Wish, _T.NEVER),
 }
@@ -177,7 +191,7 @@ TURNS: Mapping[Operation, Mapping[Wish, SafePoint]] = {
 
 def may_cancel(workspace: Workspace) -> bool:
     """Whether the wish no longer matches the operation in progress, at a point where it is safe to cancel."""
-    match TURNS[workspace.operation][workspace.desired_state]:
+    match TURNS[workspace.operation][workspace.heads_for]:
         case SafePoint.NEVER:
             return False
         case SafePoint.AT_ONCE:

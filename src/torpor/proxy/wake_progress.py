@@ -88,6 +88,7 @@ HOME_STEP: Mapping[Operation, str] = {
     Operation.STARTING: "The home is ready",
     Operation.STOPPING: "Canceling the stop",
     Operation.ARCHIVING: "Canceling the archiving",
+    Operation.COPYING: "Copying the home",
     Operation.CREATE_EMPTY_ARCHIVE: "Creating the home",
     Operation.DELETING: "Deleting the old home",
 }

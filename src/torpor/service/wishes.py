@@ -31,6 +31,7 @@ from torpor.service.latches import LatchService
 from torpor.service.runtime_switch import SwitchService
 from torpor.service.secrets import Seal, SecretsService
 from torpor.service.sharing import SharingService
+from torpor.service.time_machine import Fork, TimeMachine
 from torpor.service.use import UseService
 from torpor.service.workspace_lookup import find_workspace, lock_workspace, refuse_deleted, refuse_stopped
 from torpor.store.service_store import (
@@ -112,6 +113,7 @@ class Wishes:
         self.catalogue = catalogue if catalogue is not None else shipped()
         self.switch = SwitchService(store, self.catalogue, hint=hint)
         self.confinement = ConfinementService(store, self.catalogue)
+        self.time_machine = TimeMachine(store, hint=hint, new_id=new_id, check_new=self._check_new, insert=self._insert)
         self._store = store
         self._limits = limits
         self._ttls = ttls
@@ -139,14 +141,8 @@ class Wishes:
         key: str | None = None,
     ) -> Workspace:
         """Create a workspace, or return the one that was created with the same `key`."""
-        check_name(name)
         template_name = self.catalogue.default_name(image) if template_name is None else template_name
-        self.catalogue.program(self.catalogue.template(template_name), command or None, image)
-        _check_sayable(desired_state)
-        check_before_sleep(before_sleep)
         variables = changed_environment({}, environment or {})
-        check_size(variables, (), self._environment_bytes)
-        check_workspace_size(size, self._most)
         _check_ttl("standby_ttl", standby_ttl_s)
         _check_ttl("archive_ttl", archive_ttl_s)
         new = NewWorkspace(
@@ -163,6 +159,7 @@ class Wishes:
             size=size,
             image=image,
         )
+        self._check_new(new)
         if desired_state is Wish.RUNNING:
             await self._require_space(0)
         # The arguments without defaults, which may change between two attempts. An argument that came with a later version is
@@ -177,11 +174,7 @@ class Wishes:
             made = await writing.creation(caller.user.id, key) if key is not None else None
             if made is None:
                 await _refuse_switch(writing, desired_state)
-                if desired_state is Wish.RUNNING:
-                    admit(await writing.running_besides(new.id, owner_id=caller.user.id), self._limits)
-                with _refuse_name(name):
-                    workspace = await writing.create(new)
-                    await writing.require_own_name(new.id, reserved_s=self._name_reserved_s)
+                workspace = await self._insert(writing, caller, new)
                 if key is not None:
                     await writing.remember_creation(caller.user.id, key, asked)
                 await writing.audit(
@@ -205,6 +198,43 @@ class Wishes:
         self._hint(new.id)
         if desired_state is Wish.RUNNING:
             self.using.touch(new.id, new.standby_ttl_s)
+        return workspace
+
+    async def fork(
+        self,
+        caller: Caller,
+        id_or_name: str,
+        *,
+        name: str,
+        archive_key: str | None = None,
+        desired_state: Wish = Wish.RUNNING,
+        key: str | None = None,
+    ) -> Fork:
+        """Create a workspace whose home is a copy of an archive of another one (`torpor.service.time_machine`)."""
+        if desired_state is Wish.RUNNING:
+            await self._require_space(0)
+        forked = await self.time_machine.fork(
+            caller, id_or_name, name=name, archive_key=archive_key, desired_state=desired_state, key=key
+        )
+        if desired_state is Wish.RUNNING:
+            self.using.touch(forked.workspace.id, forked.workspace.standby_ttl_s)
+        return forked
+
+    def _check_new(self, new: NewWorkspace) -> None:
+        """Refused if no such workspace can be created."""
+        check_name(new.name)
+        self.catalogue.program(self.catalogue.template(new.template), new.command or None, new.image)
+        _check_sayable(new.desired_state)
+        check_before_sleep(new.before_sleep)
+        check_size(new.environment, (), self._environment_bytes)
+        check_workspace_size(new.size, self._most)
+
+    async def _insert(self, writing: ServiceTransaction, caller: Caller, new: NewWorkspace) -> Workspace:
+        if new.desired_state is Wish.RUNNING:
+            admit(await writing.running_besides(new.id, owner_id=caller.user.id), self._limits)
+        with _refuse_name(new.name):
+            workspace = await writing.create(new)
+            await writing.require_own_name(new.id, reserved_s=self._name_reserved_s)
         return workspace
 
     async def find(self, caller: Caller, id_or_name: str, *permissions: Permission, deleted_first: bool = False) -> Workspace:
@@ -330,6 +360,7 @@ class Wishes:
             if found.purge:
                 raise Refused("purged", f"{found.name!r} was purged; its home is deleted for good", workspace=found.name)
             await _require_kept(writing, found)
+            await self.time_machine.require_copy_source(writing, found)
             with _refuse_name(found.name):
                 workspace = await writing.set_wish(found.id, Wish.ARCHIVED)
                 await writing.require_own_name(found.id, reserved_s=self._name_reserved_s)
@@ -381,9 +412,6 @@ class Wishes:
         items = await self._store.history(found.id, after=after, limit=limit + 1)
         more = items[limit - 1] if len(items) > limit else None
         return History(items[:limit], (more.started_at, more.op_id, more.attempt) if more else None)
-
-    async def archives(self, caller: Caller, id_or_name: str) -> Sequence[StoredArchive]:
-        return await self._store.archives((await self.find(caller, id_or_name)).id)
 
     async def explained(self, caller: Caller, id_or_name: str) -> tuple[Workspace, Explanation]:
         found = await self.find(caller, id_or_name)

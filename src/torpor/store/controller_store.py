@@ -9,6 +9,7 @@ import asyncpg
 import structlog
 
 from torpor.cooperative import cooperative_iteration
+from torpor.domain.archive_formats import SUPPORTED_FORMATS
 from torpor.domain.errors import Refused
 from torpor.domain.records import Change, Workspace
 from torpor.domain.runtime_switch import JoinPermit, admit_runtime
@@ -71,6 +72,7 @@ class ControllerStore:
         exclusive: bool = False,
         confinement: ControllerConfinement = CONFINED,
         accepted: str | None = None,
+        archive_formats: Sequence[int] = SUPPORTED_FORMATS,
     ) -> int:
         """Begin a life and return its epoch.
 
@@ -98,7 +100,12 @@ class ControllerStore:
                 await record_runtime(connection, world)
             admit_controller(await connection.fetchval(CONTROLLER_STORE["count_users"]), confinement)
             epoch: int = await connection.fetchval(
-                CONTROLLER_STORE["join_controllers"], node_id, world, expiry_s, *from_confinement(confinement)
+                CONTROLLER_STORE["join_controllers"],
+                node_id,
+                world,
+                expiry_s,
+                list(archive_formats),
+                *from_confinement(confinement),
             )
             return epoch
 

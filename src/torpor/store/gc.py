@@ -7,37 +7,59 @@ writes, in transactions that first check that its term is still current.
 import contextlib
 import uuid
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
-from torpor.domain.names import is_id
+from torpor.domain.names import is_id, pack_op_id
+from torpor.domain.pack_retention import PackId
 from torpor.domain.records import ArchiveKey
 from torpor.domain.retention import Action, ArchiveDecision, GcArchive, GcPolicy, GcWorkspace, Retention
-from torpor.ports import ListedArchive
+from torpor.ports import ListedArchive, ListedPack
 from torpor.store.database import Database
 from torpor.store.leader_lock import require_term
-from torpor.store.queries import GC
+from torpor.store.queries import GC, PACK_GC
 
 ROWS_AT_ONCE = 5_000
 HOLDERS_AT_ONCE = 500
 GOING_AT_ONCE = 32
+NO_PACK = PackId("00000000-0000-0000-0000-000000000000", "")
+"""Before all packs."""
+
+
+@dataclass(frozen=True, slots=True)
+class PackComparison:
+    """The table of packs compared with the store's listing, each pack with its size."""
+
+    expected: int = 0
+    """How many packs must be in the store."""
+    missing: Mapping[PackId, int] = field(default_factory=dict)
+    """Of those, the ones that are missing or have another size."""
+    unknown: Mapping[PackId, int] = field(default_factory=dict)
+    """Packs in the store of unknown origin: never removed."""
+    left_over: Mapping[PackId, int] = field(default_factory=dict)
+    """Packs in the store, but not in the table, left behind by an operation that has ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoreComparison:
-    """The table compared with the store's listing."""
+    """The tables compared with the store's listing."""
 
     expected: int = 0
     """How many archives must be in the store."""
     missing: frozenset[str] = frozenset()
     """Of those, the ones that are missing or incomplete."""
     unknown: Sequence[str] = ()
-    """Objects in the store of unknown origin: never removed."""
+    """Archives in the store of unknown origin: never removed."""
     left_over: Sequence[str] = ()
-    """Objects in the store, but not in the table, left behind by an operation that has ended."""
-    out_of_date: frozenset[str] = frozenset()
-    """Workspaces with unknown objects: their rows may be older than the store."""
+    """Archives in the store, but not in the table, left behind by an operation that has ended."""
+    packs: PackComparison = field(default_factory=PackComparison)
+
+    @property
+    def out_of_date(self) -> frozenset[str]:
+        """Workspaces with unknown objects: their rows may be older than the store."""
+        of_archives = {ArchiveKey.parse(key).workspace_id for key in self.unknown}
+        return frozenset(of_archives | {pack.workspace_id for pack in self.packs.unknown})
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +102,15 @@ class GcStore:
 
     # ── reading ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def compare(self, listed: AsyncIterator[ListedArchive], *, begun_at: datetime) -> StoreComparison:
+    async def compare(self, listed: AsyncIterator[ListedArchive | ListedPack], *, begun_at: datetime) -> StoreComparison:
         """Reads the whole listing first, so that an archive made after its start counts as known."""
-        is_whole = {str(found.key): found.is_whole async for found in listed}
+        is_whole: dict[str, bool] = {}
+        packs: dict[PackId, int] = {}
+        async for found in listed:
+            if isinstance(found, ListedPack):
+                packs[PackId(found.workspace_id, found.name)] = found.size_bytes
+            else:
+                is_whole[str(found.key)] = found.is_whole
         unknown = set(is_whole)
         missing: set[str] = set()
         expected, last = 0, ""
@@ -95,21 +123,53 @@ class GcStore:
         unknown -= await self._made_last(unknown)
         left_over = await self._left_over(unknown)
         unknown -= left_over
-        out_of_date = frozenset(ArchiveKey.parse(key).workspace_id for key in unknown)
-        return StoreComparison(expected, frozenset(missing), sorted(unknown), sorted(left_over), out_of_date)
+        of_packs = await self._compare_packs(packs, begun_at=begun_at)
+        return StoreComparison(expected, frozenset(missing), sorted(unknown), sorted(left_over), of_packs)
+
+    async def _compare_packs(self, listed: Mapping[PackId, int], *, begun_at: datetime) -> PackComparison:
+        unknown = dict(listed)
+        missing: dict[PackId, int] = {}
+        expected, last = 0, NO_PACK
+        while rows := await self._database.fetch(
+            PACK_GC["known_packs"], uuid.UUID(last.workspace_id), last.name, ROWS_AT_ONCE, begun_at
+        ):
+            for row in rows:
+                last = PackId(row["workspace_id"], row["name"])
+                size_bytes = unknown.pop(last, None)
+                if row["is_expected"]:
+                    expected += 1
+                    if size_bytes != row["size_bytes"]:
+                        missing[last] = row["size_bytes"]
+        made_by = {pack: f"{pack.workspace_id}/{pack_op_id(pack.name)}" for pack in unknown}
+        made_last = await self._made_last(set(made_by.values()))
+        left = await self._left_packs({key for key in made_by.values() if key not in made_last})
+        return PackComparison(
+            expected,
+            missing,
+            {pack: size for pack, size in unknown.items() if made_by[pack] not in made_last | left},
+            {pack: size for pack, size in unknown.items() if made_by[pack] in left},
+        )
+
+    async def _left_packs(self, keys: set[str]) -> set[str]:
+        """Those of these operations (as keys of archives) whose unknown packs no archive needs."""
+        return {
+            f"{row['workspace_id']}/{row['op_id']}"
+            for some in batches(_ours(keys), ROWS_AT_ONCE)
+            for row in await self._database.fetch(PACK_GC["operations_that_left_packs"], *_columns(some))
+        }
 
     async def _made_last(self, keys: set[str]) -> set[str]:
         workspaces = sorted({key.workspace_id for key in _ours(keys)})
         return {
             row["key"]
-            for some in _batches(workspaces, ROWS_AT_ONCE)
+            for some in batches(workspaces, ROWS_AT_ONCE)
             for row in await self._database.fetch(GC["made_last"], some)
         }
 
     async def _left_over(self, keys: set[str]) -> set[str]:
         return {
             row["key"]
-            for some in _batches(_ours(keys), ROWS_AT_ONCE)
+            for some in batches(_ours(keys), ROWS_AT_ONCE)
             for row in await self._database.fetch(GC["left_over"], *_columns(some))
         }
 
@@ -123,7 +183,7 @@ class GcStore:
 
     async def held(self, workspace_ids: Sequence[str], compared: StoreComparison) -> AsyncIterator[WorkspaceArchives]:
         """Each of these workspaces as it is now, without locks."""
-        for some in _batches(workspace_ids, HOLDERS_AT_ONCE):
+        for some in batches(workspace_ids, HOLDERS_AT_ONCE):
             async with self._database.transaction() as connection:
                 found = await _held(connection, some, compared)
             for held in found:
@@ -254,10 +314,10 @@ async def _held(connection: Any, workspace_ids: Sequence[str], compared: StoreCo
     for row in await connection.fetch(GC["archives_of_holders"], workspace_ids):
         archives.setdefault(row["workspace_id"], []).append(_to_stored(row, compared))
     rows = await connection.fetch(GC["holders"], workspace_ids)
-    return [WorkspaceArchives(_to_holder(row, compared), tuple(archives.get(row["id"], ())), row["read_at"]) for row in rows]
+    return [WorkspaceArchives(to_holder(row, compared), tuple(archives.get(row["id"], ())), row["read_at"]) for row in rows]
 
 
-def _to_holder(row: Mapping[str, Any], compared: StoreComparison) -> GcWorkspace:
+def to_holder(row: Mapping[str, Any], compared: StoreComparison) -> GcWorkspace:
     under_way = frozenset(row["under_way"])
     return GcWorkspace(
         id=row["id"],
@@ -266,11 +326,14 @@ def _to_holder(row: Mapping[str, Any], compared: StoreComparison) -> GcWorkspace
         op_id=row["op_id"],
         under_way=under_way | {row["op_id"]} if row["is_under_way"] else under_way,
         asked_for=row["asked_for"],
+        to_restore=row["to_restore"],
+        to_copy=frozenset(row["to_copy"]),
         is_in_error=row["is_in_error"],
         deleted_at=row["deleted_at"],
         gone_at=row["gone_at"],
         is_purged=row["is_purged"],
         is_out_of_date=row["id"] in compared.out_of_date,
+        is_read=row["is_read"],
     )
 
 
@@ -282,7 +345,7 @@ def _to_stored(row: Mapping[str, Any], compared: StoreComparison) -> GcArchive:
         proven_at=row["proven_at"],
         orphan_since=row["orphan_since"],
         removing_since=row["removing_since"],
-        is_there=row["key"] not in compared.missing,
+        is_there=row["key"] not in compared.missing and not row["is_damaged"],
     )
 
 
@@ -291,6 +354,8 @@ def _from_terms(terms: GcPolicy) -> Mapping[str, float]:
         "keep": terms.retention.keep,
         "grace_s": terms.retention.grace.total_seconds(),
         "undelete_grace_s": terms.retention.undelete_grace.total_seconds(),
+        "keep_daily": terms.retention.keep_daily,
+        "keep_weekly": terms.retention.keep_weekly,
         "every_s": terms.every.total_seconds(),
     }
 
@@ -300,7 +365,8 @@ def _to_terms(stored: Mapping[str, Any] | None) -> GcPolicy | None:
     stored = stored or {}
     try:
         grace, undelete_grace, every = (timedelta(seconds=stored[name]) for name in ("grace_s", "undelete_grace_s", "every_s"))
-        return GcPolicy(Retention(int(stored["keep"]), grace, undelete_grace), every)
+        keep, *periods = (int(stored[name]) for name in ("keep", "keep_daily", "keep_weekly"))
+        return GcPolicy(Retention(keep, grace, undelete_grace, *periods), every)
     except (KeyError, TypeError, ValueError):
         return None
 
@@ -318,6 +384,6 @@ def _columns(keys: Sequence[ArchiveKey]) -> tuple[Sequence[str], Sequence[str]]:
 Item = TypeVar("Item")
 
 
-def _batches(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
+def batches(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
     for start in range(0, len(items), size):
         yield items[start : start + size]

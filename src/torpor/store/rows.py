@@ -18,6 +18,7 @@ from torpor.domain.records import (
     ContainerLocation,
     HomeSize,
     Recovery,
+    RestoreRequest,
     Workspace,
     WorkspaceCondition,
     WorkspaceError,
@@ -94,6 +95,9 @@ def to_workspace(row: Mapping[str, Any]) -> Workspace:
         environment=row["environment"],
         size=WorkspaceSize(row["cpu"], row["memory_mb"], row["disk_mb"]),
         image=row["image"],
+        restore_request=_to_restore(row["restore_request"]),
+        restored_version=row["restored_version"],
+        fork_source=to_archive(row["fork_source"]) if row["fork_source"] is not None else None,
     )
 
 
@@ -167,9 +171,7 @@ def _to_recovery(stored: Mapping[str, Any] | None) -> Recovery | None:
     archive = stored.get("archive")
     return Recovery(
         wish_version=stored["wish_version"],
-        archive=Archive(ArchiveKey.parse(archive["key"]), archive["generation"], archive["revision"], archive["manifest_root"])
-        if archive
-        else None,
+        archive=to_archive(archive) if archive else None,
         empty=stored.get("empty", False),
         accept=stored.get("accept", False),
     )
@@ -178,13 +180,26 @@ def _to_recovery(stored: Mapping[str, Any] | None) -> Recovery | None:
 def from_recovery(archive: Archive | None, *, empty: bool, accept: bool) -> dict[str, Any]:
     if archive is None:
         return {"empty": empty, "accept": accept}
+    return {"archive": from_archive(archive)}
+
+
+def _to_restore(stored: Mapping[str, Any] | None) -> RestoreRequest | None:
+    if stored is None:
+        return None
+    asked_at = datetime.fromisoformat(stored["asked_at"])
+    return RestoreRequest(stored["wish_version"], to_archive(stored["archive"]), asked_at)
+
+
+def to_archive(stored: Mapping[str, Any]) -> Archive:
+    return Archive(ArchiveKey.parse(stored["key"]), stored["generation"], stored["revision"], stored["manifest_root"])
+
+
+def from_archive(archive: Archive) -> dict[str, Any]:
     return {
-        "archive": {
-            "key": str(archive.key),
-            "generation": archive.generation,
-            "revision": archive.revision,
-            "manifest_root": archive.manifest_root,
-        }
+        "key": str(archive.key),
+        "generation": archive.generation,
+        "revision": archive.revision,
+        "manifest_root": archive.manifest_root,
     }
 
 
@@ -242,6 +257,7 @@ def _from_change(change: Change) -> dict[str, Any]:
         "error_info": from_error(after.error),
         "error_count": after.error_count,
         "quick_ends": after.quick_ends,
+        "restored_version": after.restored_version,
         **_from_attempts(change),
     }
 
@@ -266,7 +282,13 @@ def _from_attempts(change: Change) -> dict[str, Any]:
             "closed_bytes": change.closed.done_bytes,
         }
     if change.proved:
-        fields |= {"proved_size_bytes": change.proved.size_bytes, "proved_home_bytes": change.proved.home_bytes}
+        fields |= {
+            "proved_size_bytes": change.proved.size_bytes,
+            "proved_home_bytes": change.proved.home_bytes,
+            "proved_format": change.proved.format,
+            "proved_new_bytes": change.proved.new_bytes,
+            "proved_packs": [asdict(pack) for pack in change.proved.packs],
+        }
     return fields
 
 

@@ -24,12 +24,13 @@ from torpor.domain.runtime_switch import RuntimeSwitch
 from torpor.domain.sizes import NO_SIZE, WorkspaceSize
 from torpor.domain.states import Operation, Outcome, Phase, Wish, WishOrigin
 from torpor.domain.workspace_secrets import SealedSecret, SecretEntry
+from torpor.store.archive_leases import ArchiveLease, reading
 from torpor.store.controller_members import Member, members
 from torpor.store.database import Database
 from torpor.store.home_runtime import SwitchStore, read_home_runtime
 from torpor.store.leader_lock import require_term
 from torpor.store.queries import GC, HOME_RUNTIME, SERVICE_STORE
-from torpor.store.rows import from_recovery, to_workspace, to_workspace_or_none
+from torpor.store.rows import from_archive, from_recovery, to_workspace, to_workspace_or_none
 from torpor.store.user_store import AuditEntry, User, write_audit
 
 
@@ -55,6 +56,14 @@ class StoredArchive:
     size_bytes: int
     home_bytes: int
     proven_at: datetime
+    """Of the last proof; with format 2 the oldest one among its packs."""
+    made_at: datetime
+    """The home had this state then."""
+    format: int = 1
+    new_bytes: int | None = None
+    """What was written to the store for it; None: everything."""
+    is_damaged: bool = False
+    """A part of it could not be read back, or was different."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +109,7 @@ class NewWorkspace:
     environment: Mapping[str, str] = field(default_factory=dict)
     size: WorkspaceSize = NO_SIZE
     image: str | None = None
+    fork_source: Archive | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +247,10 @@ class ServiceStore:
         rows = await self._database.fetch(SERVICE_STORE["archives_of"], uuid.UUID(workspace_id))
         return [_to_stored_archive(row) for row in rows]
 
+    def reading_archives(self, workspace_id: str, *, lease_s: float) -> contextlib.AbstractAsyncContextManager[ArchiveLease]:
+        """None of its archives is removed while this context lasts and the lease is renewed."""
+        return reading(self._database, workspace_id, "a user reads an archive", lease_s=lease_s)
+
     async def members(self) -> Sequence[Member]:
         """The live controllers."""
         return await members(self._database)
@@ -371,6 +385,7 @@ class ServiceTransaction:
                 new.size.memory_mb,
                 new.size.disk_mb,
                 new.image,
+                None if new.fork_source is None else _from_fork_source(new.fork_source),
             )
         return to_workspace(row)
 
@@ -477,8 +492,19 @@ class ServiceTransaction:
 
     async def set_recovery(self, workspace_id: str, archive: Archive | None, *, empty: bool, accept: bool) -> Workspace:
         row = await self._connection.fetchrow(
-            SERVICE_STORE["set_recovery"], uuid.UUID(workspace_id), from_recovery(archive, empty=empty, accept=accept)
+            SERVICE_STORE["set_recovery"],
+            uuid.UUID(workspace_id),
+            from_recovery(archive, empty=empty, accept=accept),
+            archive is not None or empty or accept,
         )
+        return to_workspace(row)
+
+    async def set_restore(self, workspace_id: str, archive: Archive) -> Workspace:
+        row = await self._connection.fetchrow(SERVICE_STORE["set_restore"], uuid.UUID(workspace_id), from_archive(archive))
+        return to_workspace(row)
+
+    async def cancel_restore(self, workspace_id: str) -> Workspace:
+        row = await self._connection.fetchrow(SERVICE_STORE["cancel_restore"], uuid.UUID(workspace_id))
         return to_workspace(row)
 
     async def archives(self, workspace_id: str) -> Sequence[StoredArchive]:
@@ -584,12 +610,21 @@ def _to_attempt(row: Mapping[str, Any]) -> Attempt:
     )
 
 
+def _from_fork_source(archive: Archive) -> dict[str, Any]:
+    # The id for the index of garbage collection.
+    return {**from_archive(archive), "workspace_id": archive.key.workspace_id}
+
+
 def _to_stored_archive(row: Mapping[str, Any]) -> StoredArchive:
     return StoredArchive(
         Archive(ArchiveKey.parse(row["key"]), row["generation"], row["revision"], row["manifest_root"]),
         row["size_bytes"],
         row["home_bytes"],
         row["proven_at"],
+        row["made_at"],
+        row["format"],
+        row["new_bytes"],
+        row["is_damaged"],
     )
 
 

@@ -11,12 +11,12 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torpor.domain.busy import Work
 from torpor.domain.disk import Disk
 from torpor.domain.errors import Code, Failed, Refused, Unavailable
-from torpor.domain.names import volume_name
+from torpor.domain.names import pack_op_id, volume_name
 from torpor.domain.records import (
     Archive,
     ArchiveKey,
@@ -26,18 +26,22 @@ from torpor.domain.records import (
     ObservedVolume,
     ProgramExit,
     ProvenArchive,
+    ProvenPack,
     Survey,
 )
 from torpor.domain.usage import Usage
 from torpor.ports import (
     Address,
+    ArchiveBase,
     Container,
     ExecResult,
     Fence,
     Home,
     HomeJob,
     ListedArchive,
+    ListedPack,
     Progress,
+    RootFacts,
     RunningCommand,
     Shell,
     TerminalSize,
@@ -118,6 +122,10 @@ class FakeWorld:
     archives: dict[str, tuple[Files, str]] = field(default_factory=dict)
     archived: dict[str, tuple[int, int]] = field(default_factory=dict)
     """The (generation, revision) of each archive."""
+    archive_packs: dict[str, dict[str, int]] = field(default_factory=dict)
+    """The packs of each archive of format 2, with their sizes: its root."""
+    packs: dict[tuple[str, str], bytes] = field(default_factory=dict)
+    """The content of each pack, by workspace and name. A pack holds one file, or the names of all files."""
     archive_store: str | None = None
     """The identity of the archive store; the first call creates it."""
     epochs: dict[str, int] = field(default_factory=dict)
@@ -220,13 +228,18 @@ class FakeRuntime:
             if asked["key"] not in self._world.archives:
                 raise Failed(Code.ARCHIVE_NOT_FOUND, f"there is no archive {asked['key']}")
             files, root = self._world.archives[asked["key"]]
+            _check_packs(self._world, ArchiveKey.parse(asked["key"]))
+            if asked["manifest_root"] not in (None, root):
+                raise Failed(Code.CHECKSUM_MISMATCH, f"the archive {asked['key']} has another manifest root")
             volume.files = dict(files)
+            written: Mapping[str, object] = {}
         else:
             files, root = _keep(self._world, asked["key"], (asked["generation"], asked["revision"]), volume.files)
+            written = _keep_packs(self._world, ArchiveKey.parse(asked["key"]), files, asked)
         self._note("unpack" if job.writes else "pack", home.workspace_id, fence)
         size = sum(len(data) for data in files.values())
         progress(size, size)
-        return {"manifest_root": root, "size_bytes": size, "home_bytes": size, "bytes": size, "files": len(files)}
+        return {"manifest_root": root, "size_bytes": size, "home_bytes": size, "bytes": size, "files": len(files), **written}
 
     async def ensure_no_volume(self, home: Home, fence: Fence, *, archived_revision: int | None) -> None:
         await self._enter("ensure_no_volume", home.workspace_id, fence)
@@ -372,6 +385,49 @@ def _keep(world: FakeWorld, key: str, state: tuple[int, int], files: Files) -> t
     return world.archives.setdefault(key, (dict(files), tree_root(files)))
 
 
+def _keep_packs(world: FakeWorld, key: ArchiveKey, files: Files, asked: Mapping[str, Any]) -> Mapping[str, object]:
+    """Store the packs of a home under this key, except those that its base has. Return the result of the job."""
+    if asked["format"] == 1:
+        return {}
+    base = asked["base"]
+    taken_over = world.archive_packs[base["key"]] if base is not None else {}
+    usable = {
+        name.rpartition("-")[2]: name
+        for name in taken_over
+        if name not in base["unusable"] and (key.workspace_id, name) in world.packs
+    }
+    packs: list[ProvenPack] = []
+    for content in {json.dumps(sorted(files)).encode(), *files.values()}:
+        digest = hashlib.sha256(content).hexdigest()
+        name = usable.get(digest, f"{key.op_id}-{digest}")
+        is_new = digest not in usable
+        if is_new:
+            world.packs[key.workspace_id, name] = content
+        packs.append(ProvenPack(name, len(content), "1", is_read_back=is_new or name not in base["trusted"]))
+    world.archive_packs[str(key)] = {pack.name: pack.size_bytes for pack in packs}
+    return {
+        "format": 2,
+        "size_bytes": sum(pack.size_bytes for pack in packs),
+        "new_bytes": sum(pack.size_bytes for pack in packs if pack_op_id(pack.name) == key.op_id),
+        "packs": [[pack.name, pack.size_bytes, pack.store_version, pack.is_read_back] for pack in packs],
+    }
+
+
+def put_root(world: FakeWorld, key: ArchiveKey, home: Home, names: Sequence[str]) -> None:
+    """There is an archive of format 2 of an empty home, which names these packs."""
+    _keep(world, str(key), (home.generation, 0), {})
+    world.archive_packs[str(key)] = {name: len(world.packs[key.workspace_id, name]) for name in names}
+
+
+def _check_packs(world: FakeWorld, key: ArchiveKey) -> None:
+    """Raise if the archive lacks a pack. Its name says what it must contain."""
+    for name in world.archive_packs.get(str(key), {}):
+        if (key.workspace_id, name) not in world.packs:
+            raise Failed(Code.ARCHIVE_NOT_FOUND, f"the pack {name} of {key} is missing")
+        if hashlib.sha256(world.packs[key.workspace_id, name]).hexdigest() != name.rpartition("-")[2]:
+            raise Failed(Code.CHECKSUM_MISMATCH, f"the pack {name} of {key} is damaged")
+
+
 class FakeArchives:
     def __init__(self, world: FakeWorld) -> None:
         self._world = world
@@ -383,48 +439,114 @@ class FakeArchives:
         self._known = self._world.archive_store
         return self._known
 
-    def pack_job(self, key: ArchiveKey, home: Home, revision: int) -> HomeJob:
+    def pack_job(
+        self,
+        key: ArchiveKey,
+        home: Home,
+        revision: int,
+        *,
+        format: int = 1,  # noqa: A002
+        base: ArchiveBase | None = None,
+    ) -> HomeJob:
         _check(key, home)
-        order = {"key": str(key), "generation": home.generation, "revision": revision}
+        known = base and {"key": str(base.key), "trusted": dict(base.trusted), "unusable": sorted(base.unusable)}
+        order = {"key": str(key), "generation": home.generation, "revision": revision, "format": format, "base": known}
         return HomeJob(("fake",), json.dumps(order).encode(), writes=False)
 
     def proven(self, key: ArchiveKey, home: Home, revision: int, result: Mapping[str, object]) -> ProvenArchive:
-        size_bytes, home_bytes, files = (int(str(result[name])) for name in ("size_bytes", "home_bytes", "files"))
-        archive = Archive(key, home.generation, revision, str(result["manifest_root"]))
-        return ProvenArchive(archive, size_bytes, home_bytes, files)
+        said: Mapping[str, Any] = result
+        archive = Archive(key, home.generation, revision, said["manifest_root"])
+        numbers = said["size_bytes"], said["home_bytes"], said["files"], said.get("format", 1), said.get("new_bytes")
+        return ProvenArchive(archive, *numbers, tuple(ProvenPack(*pack) for pack in said.get("packs", ())))
 
-    def unpack_job(self, key: ArchiveKey) -> HomeJob:
-        return HomeJob(("fake",), json.dumps({"key": str(key)}).encode(), writes=True)
+    def unpack_job(self, key: ArchiveKey, manifest_root: str | None = None) -> HomeJob:
+        return HomeJob(("fake",), json.dumps({"key": str(key), "manifest_root": manifest_root}).encode(), writes=True)
 
-    async def create_empty(self, key: ArchiveKey, home: Home, revision: int) -> ProvenArchive:
+    async def create_empty(self, key: ArchiveKey, home: Home, revision: int, *, format: int = 1) -> ProvenArchive:  # noqa: A002
         _check(key, home)
         await self._enter("create_empty", key.workspace_id)
         await asyncio.sleep(self._world.effects_s)
         _, root = _keep(self._world, str(key), (home.generation, revision), {})
+        packed = _keep_packs(self._world, key, {}, {"format": format, "base": None})
         self._world.done.append(("create_empty", key.workspace_id))
-        return ProvenArchive(Archive(key, home.generation, revision, root), 0, 0, 0)
+        facts = {"manifest_root": root, "size_bytes": 0, "home_bytes": 0, "files": 0}
+        return self.proven(key, home, revision, {**facts, **packed})
+
+    async def copy(self, source: ArchiveKey, target: ArchiveKey, progress: Progress) -> ProvenArchive:
+        await self._enter("copy", target.workspace_id)
+        await asyncio.sleep(self._world.effects_s)
+        found = target if str(target) in self._world.archives else source
+        self._find(found)
+        _check_packs(self._world, found)
+        files, root = _keep(self._world, str(target), (0, 0), self._world.archives[str(found)][0])
+        format = 2 if str(found) in self._world.archive_packs else 1  # noqa: A001
+        packed = _keep_packs(self._world, target, files, {"format": format, "base": None})
+        size = sum(map(len, files.values()))
+        progress(size, size)
+        facts = {"manifest_root": root, "size_bytes": size, "home_bytes": size, "files": len(files)}
+        self._world.done.append(("copy", target.workspace_id))
+        return self.proven(target, Home(target.workspace_id, 0), 0, {**facts, **packed})
 
     async def manifest_root(self, key: ArchiveKey) -> str:
         await self._enter("manifest_root", key.workspace_id)
-        if str(key) not in self._world.archives:
-            raise Failed(Code.ARCHIVE_NOT_FOUND, f"there is no archive {key}")
+        self._find(key)
+        for name, size_bytes in self._world.archive_packs.get(str(key), {}).items():
+            self._pack(key.workspace_id, name, size_bytes)
         return self._world.archives[str(key)][1]
 
     async def reachable(self) -> bool:
         return not self._world.archives_out and self._is_recognised()
 
-    async def keys(self) -> AsyncIterator[ListedArchive]:
-        await self._enter("keys", "")
+    async def listing(self) -> AsyncIterator[ListedArchive | ListedPack]:
+        await self._enter("listing", "")
         for text in sorted(self._world.archives):
             key = ArchiveKey.parse(text)
             yield ListedArchive(key, is_whole=True)
-            await self._enter("keys", key.workspace_id)
+            await self._enter("listing", key.workspace_id)
+        for workspace_id, name in sorted(self._world.packs):
+            yield ListedPack(workspace_id, name, len(self._world.packs[workspace_id, name]))
 
     async def remove(self, key: ArchiveKey) -> None:
         await self._enter("remove", key.workspace_id)
         self._world.archived.pop(str(key), None)
+        self._world.archive_packs.pop(str(key), None)
         if self._world.archives.pop(str(key), None) is not None:
             self._world.done.append(("remove", key.workspace_id))
+
+    async def remove_pack(self, workspace_id: str, name: str) -> None:
+        await self._enter("remove_pack", workspace_id)
+        if self._world.packs.pop((workspace_id, name), None) is not None:
+            self._world.done.append(("remove_pack", workspace_id))
+
+    async def pack_size(self, workspace_id: str, name: str) -> int | None:
+        await self._enter("pack_size", workspace_id)
+        content = self._world.packs.get((workspace_id, name))
+        return None if content is None else len(content)
+
+    async def root_packs(self, key: ArchiveKey) -> RootFacts:
+        await self._enter("root_packs", key.workspace_id)
+        if str(key) not in self._world.archive_packs:
+            raise Failed(Code.ARCHIVE_NOT_FOUND, f"there is no root of the archive {key}")
+        return RootFacts(self._world.archives[str(key)][1], dict(self._world.archive_packs[str(key)]))
+
+    async def prove_pack(self, workspace_id: str, name: str, size_bytes: int) -> ProvenPack:
+        await self._enter("prove_pack", workspace_id)
+        content = self._pack(workspace_id, name, size_bytes)
+        if hashlib.sha256(content).hexdigest() != name.rpartition("-")[2]:
+            raise Failed(Code.CHECKSUM_MISMATCH, f"the content of the pack {name} differs from its name")
+        return ProvenPack(name, size_bytes, "1", is_read_back=True)
+
+    def _find(self, key: ArchiveKey) -> None:
+        if str(key) not in self._world.archives:
+            raise Failed(Code.ARCHIVE_NOT_FOUND, f"there is no archive {key}")
+
+    def _pack(self, workspace_id: str, name: str, size_bytes: int) -> bytes:
+        content = self._world.packs.get((workspace_id, name))
+        if content is None:
+            raise Failed(Code.ARCHIVE_NOT_FOUND, f"the pack {name} is missing")
+        if len(content) != size_bytes:
+            raise Failed(Code.CHECKSUM_MISMATCH, f"the pack {name} has {len(content)} bytes, expected {size_bytes}")
+        return content
 
     async def _enter(self, verb: str, workspace_id: str) -> None:
         await asyncio.sleep(0)

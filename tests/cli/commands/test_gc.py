@@ -16,6 +16,25 @@ ITEM = {
     "orphan_since": None,
     "goes_at": "2026-03-01T12:00:00Z",
 }
+PACK = {
+    "name": "op-hash",
+    "workspace": "demo",
+    "workspace_id": "ws",
+    "size_bytes": 3072,
+    "why": "unneeded",
+    "means": "no archive needs it any more",
+    "action": "keep",
+    "orphan_since": None,
+    "goes_at": None,
+}
+NO_DIFFERENCES: dict[str, Any] = {
+    "unknown": [],
+    "unknown_count": 0,
+    "left_over": [],
+    "left_over_count": 0,
+    "missing": [],
+    "missing_count": 0,
+}
 REPORT = {
     "started_at": "2026-03-01T12:00:01Z",
     "ended_at": "2026-03-01T12:00:02Z",
@@ -31,6 +50,16 @@ REPORT = {
     "left_over_count": 1,
     "missing": [],
     "missing_count": 0,
+    "packs": {
+        **NO_DIFFERENCES,
+        "kept": 40,
+        "orphans": 5,
+        "damaged": 1,
+        "removed": 6,
+        "unreadable_roots": {"ws/lost": "it is gone"},
+        "unknown": ["ws/packs/stranger"],
+        "unknown_count": 1,
+    },
 }
 REQUESTED = {"requested_at": "2026-03-01T12:00:00Z"}
 NEVER: dict[str, Any] = {"requested_at": None, "tried_at": None, "ran_at": None, "report": None, "skipped": None}
@@ -49,6 +78,16 @@ PREVIEW = {
     "left_over_count": 0,
     "missing": ["ws/lost"],
     "missing_count": 1,
+    "packs": {
+        **NO_DIFFERENCES,
+        "kept": 41,
+        "would_mark": 2,
+        "waiting": 3,
+        "would_remove": 1,
+        "would_free_bytes": 3072,
+        "items": [PACK],
+        "left_out": 4,
+    },
     "last": NEVER,
 }
 
@@ -66,6 +105,11 @@ def test_a_dry_run_only_reads(torpor: Torpor, api: ScriptedApi) -> None:
         "5 (4 pointed at, 1 in error)",
         "1 archive is in the database but not in the store:",
         "ws/lost",
+        "op-hash",
+        "no archive needs it any more",
+        "after the operation in progress",
+        "and 4 more",
+        "1 (3.0 KiB)",
     ):
         assert told in ended.text
     assert torpor("gc", "--dry-run", "--json").json == PREVIEW
@@ -84,6 +128,9 @@ def test_a_collection_is_waited_for(torpor: Torpor, api: ScriptedApi) -> None:
         "ws/stuck could not be removed: locked",
         "2 archives are in the store",
         "and 1 more",
+        "No pack of the workspace of ws/lost is removed: it is gone",
+        "1 pack is in the store but not in the database",
+        "ws/packs/stranger",
     ):
         assert told in ended.text
     assert "99" not in ended.text

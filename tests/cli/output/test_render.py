@@ -223,9 +223,21 @@ def test_the_history_shows_durations_and_outcomes() -> None:
 
 
 def test_archives_are_shown_with_size_and_time_of_proof() -> None:
-    archive = {"key": "w/1-2.tar.zst", "generation": 1, "revision": 2, "size_bytes": 2048, "home_bytes": 9, "proven_at": AT}
-    line = to_text(render.archives([archive], NOW)).splitlines()[1]
-    assert " ".join(line.split()) == "w/1-2.tar.zst 1 2 2.0 KiB 9 B 3 min ago"
+    archive = {
+        "key": "w/1-2",
+        "generation": 1,
+        "revision": 2,
+        "size_bytes": 2048,
+        "new_bytes": 7,
+        "home_bytes": 9,
+        "made_at": AT,
+        "proven_at": AT,
+        "is_current": True,
+        "is_damaged": False,
+    }
+    lines = to_text(render.archives([archive, {**archive, "is_damaged": True}], NOW)).splitlines()[1:]
+    shown = "w/1-2 3 min ago 1 2 2.0 KiB 7 B 9 B 3 min ago"
+    assert [" ".join(line.split()) for line in lines] == [f"{shown} current", f"{shown} damaged"]
 
 
 def test_an_explanation_ends_with_the_possible_actions() -> None:

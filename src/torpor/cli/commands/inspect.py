@@ -1,4 +1,4 @@
-"""list, show, history, archives, explain, limits: show workspaces and their status."""
+"""list, show, history, explain, limits: show workspaces and their status."""
 
 from datetime import UTC, datetime
 from typing import Annotated
@@ -51,18 +51,6 @@ def history(name: Name, as_json: Json = False) -> None:
     from torpor.cli.output import render
 
     show_text(render.history(items, _now()))
-
-
-def archives(name: Name, as_json: Json = False) -> None:
-    """List its archives, with size and time of verification."""
-    with api_here() as api:
-        items = api.archives(name)
-    if as_json:
-        show_json({"items": items})
-        return
-    from torpor.cli.output import render
-
-    show_text(render.archives(items, _now()))
 
 
 def explain(name: Name, as_json: Json = False) -> None:

@@ -82,7 +82,7 @@ def create(
         made = api.create(wanted)
         for warning in made.get("warnings", ()):
             say(f"torpor: warning: {warning}")
-        _conclude(api, made, wait=wait, timeout_s=timeout, as_json=as_json)
+        conclude(api, made, wait=wait, timeout_s=timeout, as_json=as_json)
 
 
 def _megabytes(option: str, said: str | None) -> int | None:
@@ -123,13 +123,13 @@ def delete(
     if purge and not yes:
         confirm(f"Purge {name!r}? Its home and its archives are removed permanently.", "nothing was purged")
     with api_here() as api:
-        _conclude(api, api.delete(name, purge=purge), wait=wait, timeout_s=timeout, as_json=as_json)
+        conclude(api, api.delete(name, purge=purge), wait=wait, timeout_s=timeout, as_json=as_json)
 
 
 def undelete(name: Name, wait: Wait = False, timeout: Timeout = None, as_json: Json = False) -> None:
     """Restore a deleted workspace, as archived."""
     with api_here() as api:
-        _conclude(api, api.undelete(name), wait=wait, timeout_s=timeout, as_json=as_json)
+        conclude(api, api.undelete(name), wait=wait, timeout_s=timeout, as_json=as_json)
 
 
 def recover(
@@ -157,15 +157,15 @@ def recover(
     if accept:
         way["accept"] = True
     with api_here() as api:
-        _conclude(api, api.recover(name, way), wait=wait, timeout_s=timeout, as_json=as_json, is_recovery=True)
+        conclude(api, api.recover(name, way), wait=wait, timeout_s=timeout, as_json=as_json, is_recovery=True)
 
 
 def _wish(name: str, desired_state: str, *, wait: bool, timeout_s: float | None, as_json: bool) -> None:
     with api_here() as api:
-        _conclude(api, api.wish(name, desired_state), wait=wait, timeout_s=timeout_s, as_json=as_json)
+        conclude(api, api.wish(name, desired_state), wait=wait, timeout_s=timeout_s, as_json=as_json)
 
 
-def _conclude(
+def conclude(
     api: "ApiClient", workspace: "Record", *, wait: bool, timeout_s: float | None, as_json: bool, is_recovery: bool = False
 ) -> None:
     """Print the status of an accepted request, with `--wait` after the state is reached."""

@@ -96,6 +96,8 @@ def workspace(item: Record, now: datetime) -> Renderable:
         *([("image", text(item["image"]))] if item.get("image") else []),
         *_size(item),
         ("archive", text(item["archive_key"])),
+        *([("restore to", text(item["restore"]["archive_key"]))] if item.get("restore") else []),
+        *([("fork of", text(item["forked_from"]))] if item.get("forked_from") else []),
         ("sleeps after", text(f"{duration(item['standby_ttl'])} without use")),
         *_before_sleep(item),
         ("archived after", text(f"{duration(item['archive_ttl'])} stopped")),
@@ -142,26 +144,38 @@ def history(items: Sequence[Record], now: datetime) -> Renderable:
     )
 
 
+def _archive_state(item: Record) -> Text:
+    if item["is_damaged"]:
+        return text("damaged", "red")
+    return text("current", "green") if item["is_current"] else text("")
+
+
 def archives(items: Sequence[Record], now: datetime) -> Renderable:
     if not items:
         return text("This workspace has no archives.")
     return table(
         [
             "KEY",
-            Column("GENERATION", is_right=True, may_go=2),
-            Column("REVISION", is_right=True, may_go=1),
+            "MADE",
+            Column("GENERATION", is_right=True, may_go=3),
+            Column("REVISION", is_right=True, may_go=2),
             Column("SIZE", is_right=True),
-            Column("HOME", is_right=True),
+            Column("NEW", is_right=True),
+            Column("HOME", is_right=True, may_go=1),
             "VERIFIED",
+            "",
         ],
         [
             [
                 text(item["key"]),
+                text(ago(item["made_at"], now)),
                 text(item["generation"]),
                 text(item["revision"]),
                 text(size(item["size_bytes"])),
+                text(size(item["new_bytes"])),
                 text(size(item["home_bytes"])),
                 text(ago(item["proven_at"], now) if item["proven_at"] else "never"),
+                _archive_state(item),
             ]
             for item in items
         ],
@@ -213,7 +227,7 @@ def gc_preview(preview: Record, now: datetime) -> Renderable:
         ("kept", text(f"{sum(preview['kept'].values())}{f' ({kept})' if kept else ''}")),
         ("last collection", text(ago(preview["last"]["ran_at"], now))),
     ]
-    parts += [facts(counts), *_mismatches(preview)]
+    parts += [facts(counts), *_mismatches(preview), *_pack_preview(preview["packs"], now)]
     if preview["would_skip"]:
         parts.append(text(f"A collection would change nothing now: {preview['would_skip']}", "yellow"))
     return Group(tuple(parts))
@@ -227,11 +241,60 @@ def gc_report(report: Record) -> Renderable:
         ("kept", text(report["kept"])),
     ]
     failed = [text(f"{key} could not be removed: {why}", "yellow") for key, why in report["failed"].items()]
-    return Group((facts(counts), *failed, *_mismatches(report)))
+    return Group((facts(counts), *failed, *_mismatches(report), *_pack_report(report["packs"])))
 
 
-def _mismatches(record: Record) -> Iterable[Text]:
-    """The archives that are only in the store, or only in the database."""
+def _pack_preview(packs: Record, now: datetime) -> Iterable[Renderable]:
+    """What a garbage collection would do with the packs of archives of format 2."""
+    if packs["items"]:
+        rows = [
+            [
+                text(item["name"]),
+                text(item["workspace"]),
+                text(size(item["size_bytes"])),
+                text(item["means"]),
+                text("now", "red")
+                if item["action"] == "remove"
+                else text(ago(item["goes_at"], now) if item["goes_at"] else "after the operation in progress"),
+            ]
+            for item in packs["items"]
+        ]
+        yield EMPTY
+        yield table(["PACK", "WORKSPACE", Column("SIZE", is_right=True), "REASON", "REMOVED"], rows)
+        if packs["left_out"]:
+            yield text(f"and {packs['left_out']} more")
+        yield EMPTY
+    counts = (packs["would_remove"], packs["would_mark"], packs["waiting"], packs["kept"])
+    if any(counts):
+        removed = f"{packs['would_remove']} ({size(packs['would_free_bytes'])})" if packs["would_remove"] else "0"
+        yield facts(
+            [
+                ("packs that would be removed now", text(removed)),
+                ("packs that would be marked now", text(packs["would_mark"])),
+                ("packs marked, in their grace period", text(packs["waiting"])),
+                ("packs kept", text(packs["kept"])),
+            ]
+        )
+    yield from _mismatches(packs, "pack")
+
+
+def _pack_report(packs: Record) -> Iterable[Renderable]:
+    if any((packs["removed"], packs["orphans"], packs["kept"])):
+        yield facts(
+            [
+                ("packs removed", text(packs["removed"])),
+                ("packs marked, in their grace period", text(packs["orphans"])),
+                ("packs kept", text(packs["kept"])),
+                *([("packs damaged", text(packs["damaged"], "red"))] if packs["damaged"] else []),
+            ]
+        )
+    for key, why in packs["unreadable_roots"].items():
+        yield text(f"No pack of the workspace of {key} is removed: {why}", "yellow")
+    yield from _mismatches(packs, "pack")
+
+
+def _mismatches(record: Record, noun: str = "archive") -> Iterable[Text]:
+    """The archives or packs that are only in the store, or only in the database."""
     for name, means in (
         ("unknown", "in the store but not in the database, and never removed"),
         ("left_over", "in the store, left behind by an operation, and removed after the grace period"),
@@ -239,7 +302,7 @@ def _mismatches(record: Record) -> Iterable[Text]:
     ):
         count = record[f"{name}_count"]
         if count:
-            yield text(f"{count} {'archive is' if count == 1 else 'archives are'} {means}:", "yellow")
+            yield text(f"{count} {f'{noun} is' if count == 1 else f'{noun}s are'} {means}:", "yellow")
             yield from (text(f"  {key}") for key in record[name])
             if count > len(record[name]):
                 yield text(f"  and {count - len(record[name])} more")

@@ -21,8 +21,10 @@ DELETE FROM controllers WHERE world = $1;
 
 -- name: join_controllers
 -- Start a new life with an epoch that was never used before.
-INSERT INTO controllers (node_id, world, expires_at, missing, is_accepted, port_warning, cpu_warning, disk_warning)
-VALUES ($1, $2, clock_timestamp() + make_interval(secs => $3::double precision), $4, $5, $6, $7, $8)
+INSERT INTO controllers (
+    node_id, world, expires_at, archive_formats, missing, is_accepted, port_warning, cpu_warning, disk_warning
+)
+VALUES ($1, $2, clock_timestamp() + make_interval(secs => $3::double precision), $4, $5, $6, $7, $8, $9)
 RETURNING epoch;
 
 -- name: count_users
@@ -179,7 +181,8 @@ WITH input AS (
         opened_op_id uuid, opened_kind text, opened_attempt integer, opened_generation integer, opened_message text,
         closed_op_id uuid, closed_attempt integer, closed_outcome text, closed_reason text, closed_message text,
         closed_bytes bigint,
-        proved_size_bytes bigint, proved_home_bytes bigint
+        proved_size_bytes bigint, proved_home_bytes bigint, proved_format smallint, proved_new_bytes bigint, proved_packs jsonb,
+        restored_version bigint
     )
 ), fence AS MATERIALIZED (
     -- Locked until we commit, so that no other controller can remove our life in between.
@@ -200,7 +203,8 @@ WITH input AS (
         generation = input.generation, revision = input.revision, home_seen = input.home_seen,
         archive_key = input.archive_key, archive_generation = input.archive_generation,
         archive_revision = input.archive_revision, archive_root = input.archive_root,
-        error_info = input.error_info, error_count = input.error_count, quick_ends = input.quick_ends
+        error_info = input.error_info, error_count = input.error_count, quick_ends = input.quick_ends,
+        restored_version = input.restored_version
     FROM input JOIN free USING (id), fence
     WHERE workspaces.id = input.id
       AND workspaces.version = input.expected_version
@@ -224,12 +228,32 @@ WITH input AS (
     -- The count makes `closed` run first: a workspace has one open operation at a time.
     WHERE opened_op_id IS NOT NULL AND (SELECT count(*) FROM closed) >= 0
 ), proved AS (
-    INSERT INTO archives (key, workspace_id, op_id, generation, revision, manifest_root, size_bytes, home_bytes, proven_at)
+    INSERT INTO archives (
+        key, workspace_id, op_id, generation, revision, manifest_root, size_bytes, home_bytes, format, new_bytes, proven_at
+    )
     SELECT archive_key, id, op_id, archive_generation, archive_revision, archive_root,
-           proved_size_bytes, proved_home_bytes, clock_timestamp()
+           proved_size_bytes, proved_home_bytes, proved_format, proved_new_bytes, clock_timestamp()
     FROM input JOIN written USING (id)
     WHERE proved_size_bytes IS NOT NULL
     ON CONFLICT (key) DO UPDATE SET proven_at = excluded.proven_at
+), proved_packs AS MATERIALIZED (
+    SELECT input.id AS workspace_id, input.archive_key, pack.*
+    FROM input JOIN written USING (id), jsonb_to_recordset(input.proved_packs) AS pack (
+        name text, size_bytes bigint, store_version text, is_read_back boolean
+    )
+), read_back AS (
+    INSERT INTO packs (workspace_id, name, size_bytes, store_version, proven_at)
+    SELECT workspace_id, name, size_bytes, store_version, clock_timestamp() FROM proved_packs WHERE is_read_back ORDER BY 1, 2
+    ON CONFLICT (workspace_id, name) DO UPDATE SET
+        store_version = excluded.store_version, proven_at = excluded.proven_at, damaged_at = NULL,
+        orphan_since = CASE WHEN packs.removing_since IS NOT NULL THEN packs.orphan_since END
+), taken_over AS (
+    UPDATE packs SET orphan_since = NULL FROM proved_packs AS taken
+    WHERE packs.workspace_id = taken.workspace_id AND packs.name = taken.name AND NOT taken.is_read_back
+      AND packs.orphan_since IS NOT NULL AND packs.removing_since IS NULL
+), named AS (
+    INSERT INTO archive_packs (archive_key, workspace_id, name) SELECT archive_key, workspace_id, name FROM proved_packs
+    ON CONFLICT (archive_key, name) DO NOTHING
 )
 SELECT id FROM written;
 
@@ -245,3 +269,25 @@ DELETE FROM latches WHERE provider = $1;
 
 -- name: sealed_secrets
 SELECT workspace_id::text, name, key_id, sealed FROM secrets WHERE workspace_id = $1 ORDER BY name;
+
+-- name: archive_formats
+-- The formats that each living controller supports.
+SELECT archive_formats FROM controllers WHERE expires_at > clock_timestamp();
+
+-- name: base_archive
+-- The archive of a workspace, if the next one can take content over from it.
+SELECT key, manifest_root FROM archives
+WHERE key = $1 AND format = 2 AND proven_at IS NOT NULL AND removing_since IS NULL;
+
+-- name: base_packs
+-- Its packs: whether each can be used, and whether it was proven within so many seconds.
+SELECT packs.name, packs.store_version, packs.damaged_at IS NOT NULL OR packs.removing_since IS NOT NULL AS is_unusable,
+       packs.proven_at > clock_timestamp() - make_interval(secs => $2::double precision) AS is_trusted
+FROM archive_packs JOIN packs USING (workspace_id, name) WHERE archive_packs.archive_key = $1;
+
+-- name: unusable_packs
+-- Those of these packs that an archive must not name: they were removed, are being removed, or are damaged.
+SELECT taken.name FROM unnest($2::text[]) AS taken (name)
+LEFT JOIN packs ON packs.workspace_id = $1 AND packs.name = taken.name
+WHERE packs.name IS NULL OR packs.removing_since IS NOT NULL OR packs.damaged_at IS NOT NULL
+ORDER BY taken.name;

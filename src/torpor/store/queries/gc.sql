@@ -56,13 +56,25 @@ SELECT id::text AS id, name, archive_key, op_id::text AS op_id, operation <> 'NO
            SELECT operations.op_id::text FROM operations WHERE operations.workspace_id = workspaces.id AND ended_at IS NULL
        ) AS under_way,
        recover_request #>> '{archive,key}' AS asked_for,
+       CASE WHEN (restore_request ->> 'wish_version')::bigint > restored_version THEN restore_request #>> '{archive,key}' END
+           AS to_restore,
+       ARRAY (
+           SELECT forks.fork_source ->> 'key' FROM workspaces AS forks
+           WHERE forks.fork_source ->> 'workspace_id' = workspaces.id::text AND forks.fork_source IS NOT NULL
+             AND forks.archive_key IS NULL AND forks.generation = 0
+             AND (forks.deleted_at IS NULL OR forks.operation <> 'NONE')
+       ) AS to_copy,
        error_info IS NOT NULL OR coalesce(conditions -> 'policy.healthy' ->> 'status' = 'False', false) AS is_in_error,
        deleted_at, CASE WHEN phase = 'DELETED' THEN greatest(deleted_at, phase_changed_at) END AS gone_at,
-       purge AS is_purged, clock_timestamp() AS read_at
+       purge AS is_purged, clock_timestamp() AS read_at,
+       EXISTS (
+           SELECT FROM archive_leases WHERE archive_leases.workspace_id = workspaces.id AND expires_at > clock_timestamp()
+       ) AS is_read
 FROM workspaces WHERE id = ANY ($1::uuid[]) ORDER BY id;
 
 -- name: archives_of_holders
-SELECT workspace_id::text AS workspace_id, key, op_id::text AS op_id, size_bytes, proven_at, orphan_since, removing_since
+SELECT workspace_id::text AS workspace_id, key, op_id::text AS op_id, size_bytes, proven_at, orphan_since, removing_since,
+       is_damaged(archives) AS is_damaged
 FROM archives WHERE workspace_id = ANY ($1::uuid[]) ORDER BY workspace_id, proven_at DESC, key DESC;
 
 -- name: mark_orphans
@@ -82,13 +94,17 @@ WHERE key = ANY ($1) AND removing_since IS NULL AND orphan_since IS NOT NULL;
 SELECT key FROM archives WHERE removing_since IS NOT NULL AND key > $1 ORDER BY key LIMIT $2;
 
 -- name: forget
--- Their objects have been removed.
-DELETE FROM archives WHERE key = ANY ($1) AND removing_since IS NOT NULL RETURNING size_bytes;
+-- Their objects have been removed. An archive of format 2 frees nothing: its packs are removed later, if no archive needs them.
+DELETE FROM archives WHERE key = ANY ($1) AND removing_since IS NOT NULL
+RETURNING CASE WHEN format = 1 THEN size_bytes END AS size_bytes;
 
 -- name: totals
 SELECT count(*) FILTER (WHERE orphan_since IS NULL) AS kept,
        count(*) FILTER (WHERE orphan_since IS NOT NULL) AS orphans,
-       extract(epoch FROM clock_timestamp() - min(proven_at) FILTER (WHERE orphan_since IS NULL))::double precision AS oldest_proof_s,
+       extract(epoch FROM clock_timestamp() - least(
+           min(proven_at) FILTER (WHERE orphan_since IS NULL AND format = 1),
+           (SELECT min(proven_at) FROM packs WHERE orphan_since IS NULL)
+       ))::double precision AS oldest_proof_s,
        clock_timestamp() AS read_at
 FROM archives;
 

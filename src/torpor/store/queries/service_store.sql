@@ -3,8 +3,8 @@
 -- name: create_workspace
 INSERT INTO workspaces (
     id, name, owner_id, template, command, desired_state, standby_ttl_s, archive_ttl_s, before_sleep, environment,
-    cpu, memory_mb, disk_mb, image
-) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
+    cpu, memory_mb, disk_mb, image, fork_source
+) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)
 RETURNING workspaces.*, (SELECT username FROM users WHERE users.id = workspaces.owner_id) AS owner;
 
 -- name: name_reserved_until
@@ -144,7 +144,8 @@ ORDER BY id DESC
 LIMIT $6;
 
 -- name: set_wish
--- A repeated wish counts as a new one: it clears errors. An automatic stop does not count as use.
+-- A repeated wish counts as a new one: it clears errors. An automatic stop does not count as use. A deletion withdraws a
+-- restore.
 UPDATE workspaces SET
     desired_state = $2::text,
     wish_version = wish_version + 1,
@@ -152,6 +153,7 @@ UPDATE workspaces SET
     wished_at = now(),
     last_access_at = CASE WHEN $4::text = 'IDLE' THEN last_access_at ELSE now() END,
     resume_state = NULL,
+    restore_request = CASE WHEN $2::text <> 'DELETED' THEN restore_request END,
     deleted_at = CASE WHEN $2::text = 'DELETED' THEN coalesce(deleted_at, now()) END,
     purge = $2::text = 'DELETED' AND (purge OR $3)
 WHERE id = $1
@@ -176,13 +178,29 @@ WHERE id = $1
 RETURNING workspaces.*, (SELECT username FROM users WHERE users.id = workspaces.owner_id) AS owner;
 
 -- name: set_recovery
--- A recovery from an error, which the controller carries out.
+-- A recovery from an error, which the controller carries out. A chosen home ($3) withdraws a restore.
 UPDATE workspaces SET
     wish_version = wish_version + 1,
     wish_origin = 'PERSON',
     wished_at = now(),
     last_access_at = now(),
+    restore_request = CASE WHEN NOT $3 THEN restore_request END,
     recover_request = $2::jsonb || jsonb_build_object('wish_version', wish_version + 1)
+WHERE id = $1
+RETURNING workspaces.*, (SELECT username FROM users WHERE users.id = workspaces.owner_id) AS owner;
+
+-- name: set_restore
+-- A request to replace the home by an older archive, which the controller carries out. The requested state stays.
+UPDATE workspaces SET
+    wish_version = wish_version + 1,
+    last_access_at = now(),
+    restore_request = jsonb_build_object('archive', $2::jsonb, 'wish_version', wish_version + 1, 'asked_at', now())
+WHERE id = $1
+RETURNING workspaces.*, (SELECT username FROM users WHERE users.id = workspaces.owner_id) AS owner;
+
+-- name: cancel_restore
+-- The new wish_version refuses a controller that is about to carry it out.
+UPDATE workspaces SET wish_version = wish_version + 1, last_access_at = now(), restore_request = NULL
 WHERE id = $1
 RETURNING workspaces.*, (SELECT username FROM users WHERE users.id = workspaces.owner_id) AS owner;
 
@@ -196,9 +214,16 @@ LIMIT $2;
 
 -- name: archives_of
 -- Archives that can still be restored, the latest first.
-SELECT key, op_id, generation, revision, manifest_root, size_bytes, home_bytes, proven_at
-FROM archives WHERE workspace_id = $1 AND orphan_since IS NULL
-ORDER BY proven_at DESC;
+SELECT key, op_id, generation, revision, manifest_root, size_bytes, home_bytes, format, new_bytes, made_at,
+       last_proven_at(archives) AS proven_at, is_damaged(archives) AS is_damaged
+FROM archives, LATERAL (
+    SELECT least(archives.proven_at, (
+        SELECT max(started_at) FROM operations
+        WHERE operations.workspace_id = archives.workspace_id AND operations.op_id = archives.op_id
+    )) AS made_at
+) AS made
+WHERE workspace_id = $1 AND orphan_since IS NULL
+ORDER BY made_at DESC, key DESC;
 
 -- name: latches
 -- Providers with so many missing homes that nothing is changed there.

@@ -11,7 +11,7 @@ from typing import Any
 from torpor.domain.busy import Work
 from torpor.domain.disk import Disk
 from torpor.domain.errors import TorporError, Unavailable
-from torpor.domain.records import ArchiveKey, Marker, ProvenArchive, Survey
+from torpor.domain.records import ArchiveKey, Marker, ProvenArchive, ProvenPack, Survey
 from torpor.domain.usage import Usage
 from torpor.loops import Loop, keep_cancellation, start_tasks, stop
 from torpor.ports import (
@@ -22,7 +22,9 @@ from torpor.ports import (
     Home,
     HomeJob,
     ListedArchive,
+    ListedPack,
     Progress,
+    RootFacts,
     RunningCommand,
     Shell,
     TerminalSize,
@@ -41,6 +43,7 @@ from torpor.testing.fake_engine.protocol import (
     frame,
     home_words,
     job_words,
+    listed_of,
     marker_words,
     next_frame,
     proven_of,
@@ -295,8 +298,11 @@ class RemoteFakeArchives:
     async def world(self) -> str:
         return str(await self._line.look("archives_world"))
 
-    async def create_empty(self, key: ArchiveKey, home: Home, revision: int) -> ProvenArchive:
-        return proven_of(await self._line.ask("create_empty", str(key), home_words(home), revision))
+    async def create_empty(self, key: ArchiveKey, home: Home, revision: int, *, format: int = 1) -> ProvenArchive:  # noqa: A002
+        return proven_of(await self._line.ask("create_empty", str(key), home_words(home), revision, format))
+
+    async def copy(self, source: ArchiveKey, target: ArchiveKey, progress: Progress) -> ProvenArchive:
+        return proven_of(await self._line.ask("copy", str(source), str(target), progress=progress))
 
     async def manifest_root(self, key: ArchiveKey) -> str:
         return str(await self._line.look("manifest_root", str(key)))
@@ -307,9 +313,22 @@ class RemoteFakeArchives:
         except Unavailable:
             return False
 
-    async def keys(self) -> AsyncIterator[ListedArchive]:
-        for key, is_whole in await self._line.look("keys"):
-            yield ListedArchive(ArchiveKey.parse(key), is_whole)
+    async def listing(self) -> AsyncIterator[ListedArchive | ListedPack]:
+        for words in await self._line.look("listing"):
+            yield listed_of(words)
 
     async def remove(self, key: ArchiveKey) -> None:
         await self._line.ask("remove", str(key))
+
+    async def remove_pack(self, workspace_id: str, name: str) -> None:
+        await self._line.ask("remove_pack", workspace_id, name)
+
+    async def pack_size(self, workspace_id: str, name: str) -> int | None:
+        size_bytes: int | None = await self._line.look("pack_size", workspace_id, name)
+        return size_bytes
+
+    async def root_packs(self, key: ArchiveKey) -> RootFacts:
+        return RootFacts(*await self._line.look("root_packs", str(key)))
+
+    async def prove_pack(self, workspace_id: str, name: str, size_bytes: int) -> ProvenPack:
+        return ProvenPack(*await self._line.look("prove_pack", workspace_id, name, size_bytes))

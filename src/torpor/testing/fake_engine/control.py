@@ -1,11 +1,11 @@
 """Change and inspect the engine's state beyond the ports, for tests."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from torpor.domain.disk import Disk
-from torpor.domain.records import Marker
+from torpor.domain.records import ArchiveKey, Marker
 from torpor.ports import Address, Home
 from torpor.testing.fake_engine.client import EngineClient
 from torpor.testing.fake_engine.protocol import address_words, bytes_of, home_words, marker_words, text_of
@@ -95,3 +95,10 @@ class EngineControl:
 
     async def lose_small_files(self, home: Home) -> None:
         await self._line.look("lose_small_files", home_words(home))
+
+    async def put_pack(self, workspace_id: str, name: str, content: bytes) -> None:
+        await self._line.look("put_pack", workspace_id, name, text_of(content))
+
+    async def put_root(self, key: ArchiveKey, home: Home, names: Sequence[str]) -> None:
+        """There is an archive of format 2 of an empty home, which names these packs."""
+        await self._line.look("put_root", str(key), home_words(home), list(names))

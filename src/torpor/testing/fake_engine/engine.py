@@ -15,7 +15,7 @@ from typing import Any
 from torpor.domain.disk import Disk
 from torpor.domain.errors import Hopeless, TorporError
 from torpor.domain.records import ArchiveKey, Marker, ProgramExit
-from torpor.ports import Fence, Home
+from torpor.ports import Fence, Home, Progress
 from torpor.testing.fake_engine.programs import FakePrograms, programs_path
 from torpor.testing.fake_engine.protocol import (
     Words,
@@ -27,12 +27,14 @@ from torpor.testing.fake_engine.protocol import (
     frame,
     home_words,
     job_of,
+    listed_words,
     next_frame,
+    pack_words,
     proven_words,
     survey_words,
     text_of,
 )
-from torpor.testing.fake_runtime import FakeArchives, FakeLogEntry, FakeRuntime, FakeVolume, FakeWorld
+from torpor.testing.fake_runtime import FakeArchives, FakeLogEntry, FakeRuntime, FakeVolume, FakeWorld, put_root
 
 # The maximum of concurrent calls of one client. Unread answers are kept, so this limits the memory for a stopped client.
 CALLS_AT_ONCE = 1024
@@ -104,6 +106,12 @@ class _Engine:
     def lose_small_files(self, home: Words) -> None:
         self.world.volumes[Home(*home)].lose_small_files()
 
+    def put_pack(self, workspace_id: str, name: str, content: str) -> None:
+        self.world.packs[workspace_id, name] = bytes_of(content)
+
+    def put_root(self, key: str, home: Words, names: list[str]) -> None:
+        put_root(self.world, ArchiveKey.parse(key), Home(*home), names)
+
 
 async def _work(engine: _Engine) -> Words:
     return [[name, work.template, work.cpu_s] for name, work in (await engine.runtime.work()).items()]
@@ -139,12 +147,25 @@ async def _observe(engine: _Engine, only: list[str] | None) -> Words:
     return survey_words(await engine.runtime.observe(None if only is None else frozenset(only)))
 
 
-async def _create_empty(engine: _Engine, key: str, home: Words, revision: int) -> Words:
-    return proven_words(await engine.archives.create_empty(ArchiveKey.parse(key), Home(*home), revision))
+async def _create_empty(engine: _Engine, key: str, home: Words, revision: int, format: int) -> Words:  # noqa: A002
+    return proven_words(await engine.archives.create_empty(ArchiveKey.parse(key), Home(*home), revision, format=format))
 
 
-async def _keys(engine: _Engine) -> Words:
-    return [[str(found.key), found.is_whole] async for found in engine.archives.keys()]  # noqa: SIM118 - no mapping, a store
+async def _copy(engine: _Engine, source: str, target: str, progress: Progress) -> Words:
+    return proven_words(await engine.archives.copy(ArchiveKey.parse(source), ArchiveKey.parse(target), progress))
+
+
+async def _listing(engine: _Engine) -> Words:
+    return [listed_words(found) async for found in engine.archives.listing()]
+
+
+async def _root_packs(engine: _Engine, key: str) -> Words:
+    facts = await engine.archives.root_packs(ArchiveKey.parse(key))
+    return [facts.manifest_root, dict(facts.packs)]
+
+
+async def _prove_pack(engine: _Engine, workspace_id: str, name: str, size_bytes: int) -> Words:
+    return pack_words(await engine.archives.prove_pack(workspace_id, name, size_bytes))
 
 
 async def _at_once(answer: object) -> object:
@@ -174,7 +195,9 @@ EFFECTS: Mapping[str, Verb] = {
     ),
     "admit": lambda engine, _, workspace_id, fence: engine.runtime.admit(workspace_id, Fence(*fence)),
     "create_empty": lambda engine, _, *said: _create_empty(engine, *said),
+    "copy": lambda engine, progress, source, target: _copy(engine, source, target, progress),
     "remove": lambda engine, _, key: engine.archives.remove(ArchiveKey.parse(key)),
+    "remove_pack": lambda engine, _, *said: engine.archives.remove_pack(*said),
 }
 
 # Queries, which are cancelled if the client ends.
@@ -192,7 +215,10 @@ LOOKS: Mapping[str, Verb] = {
     "manifest_root": lambda engine, _, key: engine.archives.manifest_root(ArchiveKey.parse(key)),
     "archives_world": lambda engine, _: engine.archives.world(),
     "reachable": lambda engine, _: engine.archives.reachable(),
-    "keys": lambda engine, _: _keys(engine),
+    "listing": lambda engine, _: _listing(engine),
+    "pack_size": lambda engine, _, *said: engine.archives.pack_size(*said),
+    "root_packs": lambda engine, _, key: _root_packs(engine, key),
+    "prove_pack": lambda engine, _, *said: _prove_pack(engine, *said),
     "follow": lambda engine, _, known: engine.follow(known),
     # used by EngineControl
     "inspect": lambda engine, _, since: _at_once(engine.inspect(since)),
@@ -204,12 +230,14 @@ LOOKS: Mapping[str, Verb] = {
     "spoil_marker": lambda engine, _, home: _at_once(engine.spoil_marker(home)),
     "lose_marker": lambda engine, _, home: _at_once(engine.lose_marker(home)),
     "lose_small_files": lambda engine, _, home: _at_once(engine.lose_small_files(home)),
+    "put_pack": lambda engine, _, *said: _at_once(engine.put_pack(*said)),
+    "put_root": lambda engine, _, *said: _at_once(engine.put_root(*said)),
 }
 
 VERBS = {**EFFECTS, **LOOKS}
 
 # Their answers grow with the number of workspaces, so a call starts only after the client has read earlier answers.
-LARGE = frozenset({"observe", "inspect", "keys"})
+LARGE = frozenset({"observe", "inspect", "listing"})
 
 
 class _Connection:

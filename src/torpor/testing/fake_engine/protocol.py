@@ -21,9 +21,10 @@ from torpor.domain.records import (
     ObservedVolume,
     ProgramExit,
     ProvenArchive,
+    ProvenPack,
     Survey,
 )
-from torpor.ports import Address, Container, Fence, Home, HomeJob, Limits, Program
+from torpor.ports import Address, Container, Fence, Home, HomeJob, Limits, ListedArchive, ListedPack, Program
 
 Words = list[Any]
 
@@ -70,12 +71,29 @@ def job_of(words: Words) -> HomeJob:
 def proven_words(proven: ProvenArchive) -> Words:
     archive = proven.archive
     named = [str(archive.key), archive.generation, archive.revision, archive.manifest_root]
-    return [named, proven.size_bytes, proven.home_bytes, proven.files]
+    packs = [pack_words(pack) for pack in proven.packs]
+    return [named, packs, proven.size_bytes, proven.home_bytes, proven.files, proven.format, proven.new_bytes]
 
 
 def proven_of(words: Words) -> ProvenArchive:
-    (key, *named), *numbers = words
-    return ProvenArchive(Archive(ArchiveKey.parse(key), *named), *numbers)
+    (key, *named), packs, size_bytes, home_bytes, files, format, new_bytes = words  # noqa: A001
+    archive = Archive(ArchiveKey.parse(key), *named)
+    return ProvenArchive(archive, size_bytes, home_bytes, files, format, new_bytes, tuple(ProvenPack(*pack) for pack in packs))
+
+
+def pack_words(pack: ProvenPack) -> Words:
+    return [pack.name, pack.size_bytes, pack.store_version, pack.is_read_back]
+
+
+def listed_words(found: ListedArchive | ListedPack) -> Words:
+    if isinstance(found, ListedPack):
+        return ["pack", found.workspace_id, found.name, found.size_bytes]
+    return ["archive", str(found.key), found.is_whole]
+
+
+def listed_of(words: Words) -> ListedArchive | ListedPack:
+    kind, *said = words
+    return ListedPack(*said) if kind == "pack" else ListedArchive(ArchiveKey.parse(said[0]), said[1])
 
 
 def address_words(address: Address | None) -> Words | None:

@@ -8,7 +8,7 @@ import type { Me, OperationKind, Phase, Role, Wish, Workspace } from "./api-type
 export const ACCESS = ["NONE", "USE", "MANAGE", "OWN"] as const;
 export type Access = (typeof ACCESS)[number];
 
-export type Permission = "SEE" | "OPEN" | "RUN" | "HOLD" | "WISH" | "CHANGE" | "SECRETS" | "RECOVER" | "DELETE" | "SHARE";
+export type Permission = "SEE" | "OPEN" | "RUN" | "HOLD" | "WISH" | "CHANGE" | "SECRETS" | "RECOVER" | "READ_ARCHIVES" | "FORK" | "RESTORE" | "DELETE" | "SHARE";
 
 export const NEEDS: Record<Permission, Access> = {
   SEE: "USE",
@@ -19,6 +19,9 @@ export const NEEDS: Record<Permission, Access> = {
   CHANGE: "MANAGE",
   SECRETS: "MANAGE",
   RECOVER: "MANAGE",
+  READ_ARCHIVES: "MANAGE",
+  FORK: "MANAGE",
+  RESTORE: "MANAGE",
   DELETE: "OWN",
   SHARE: "OWN",
 };

@@ -3,7 +3,7 @@
 export type Wish = "RUNNING" | "STANDBY" | "ARCHIVED" | "DELETED";
 export type Phase = "PENDING" | "ARCHIVED" | "STANDBY" | "RUNNING" | "ERROR" | "DELETING" | "DELETED";
 export type OperationKind =
-  "PROVISIONING" | "RESTORING" | "ACCEPTING" | "STARTING" | "STOPPING" | "ARCHIVING" | "CREATE_EMPTY_ARCHIVE" | "DELETING";
+  "PROVISIONING" | "RESTORING" | "ACCEPTING" | "STARTING" | "STOPPING" | "ARCHIVING" | "COPYING" | "CREATE_EMPTY_ARCHIVE" | "DELETING";
 export type Outcome = "DONE" | "FAILED" | "TURNED" | "ABANDONED";
 export type Role = "use" | "manage";
 export type Scope = "read" | "use" | "manage" | "account" | "admin";
@@ -48,6 +48,8 @@ export interface Workspace {
   health_status: "OK" | "ERROR";
   error: ErrorInfo | null;
   archive_key: string | null;
+  /** The older archive that is to replace the home. */
+  restore: { archive_key: string; asked_at: Instant } | null;
   /** The disk use of the home; null when it is not measured yet. */
   disk_bytes: number | null;
   disk_measured_at: Instant | null;
@@ -97,7 +99,18 @@ export interface Archive {
   revision: number;
   size_bytes: number;
   home_bytes: number;
+  new_bytes: number;
+  /** The home had this state then. */
+  made_at: Instant;
   proven_at: Instant;
+  is_current: boolean;
+  is_damaged: boolean;
+}
+
+export interface ArchiveList {
+  items: Archive[];
+  /** The home on disk may have changes that no archive has. */
+  has_changes: boolean;
 }
 
 export interface Explanation {

@@ -36,6 +36,22 @@ export async function recover(workspace: Workspace, options: RecoverOptions = {}
   show(await request<Workspace>("POST", `${workspacePath(workspace.id)}/recover`, options));
 }
 
+export async function restore(workspace: Workspace, archiveKey: string): Promise<void> {
+  show(await request<Workspace>("POST", `${workspacePath(workspace.id)}/restore`, { archive_key: archiveKey }));
+}
+
+export async function cancelRestore(workspace: Workspace): Promise<void> {
+  show(await request<Workspace>("DELETE", `${workspacePath(workspace.id)}/restore`));
+}
+
+/** Create a workspace with a copy of an archived home. With the same key a repeated request creates no second workspace. */
+export async function fork(workspace: Workspace, body: { name: string; archive_key: string }, key: string): Promise<Workspace> {
+  const path = `${workspacePath(workspace.id)}/fork`;
+  const created = await request<Workspace>("POST", path, body, { headers: { "Idempotency-Key": key } });
+  show(created);
+  return created;
+}
+
 export interface NewWorkspaceRequest {
   name: string;
   template: string;

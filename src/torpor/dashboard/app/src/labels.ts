@@ -33,6 +33,7 @@ export const STATUS_OF_OPERATION: Record<OperationKind, string> = {
   STARTING: "Starting",
   STOPPING: "Stopping",
   ARCHIVING: "Archiving",
+  COPYING: "Copying",
   CREATE_EMPTY_ARCHIVE: "Creating empty archive",
   DELETING: "Deleting",
 };
@@ -51,6 +52,7 @@ export const OPERATION_NAME: Record<OperationKind, string> = {
   STARTING: "Start",
   STOPPING: "Stop",
   ARCHIVING: "Archive",
+  COPYING: "Copy archive",
   CREATE_EMPTY_ARCHIVE: "Create empty archive",
   DELETING: "Delete",
 };
@@ -116,6 +118,10 @@ export const AUDIT_LABEL: Record<string, string> = {
   "workspace.delete": "deleted",
   "workspace.undelete": "undeleted",
   "workspace.recover": "recovered",
+  "workspace.restore": "restored an archive",
+  "workspace.cancel_restore": "canceled a restore",
+  "workspace.fork": "forked",
+  "workspace.read_archive": "read an archive",
   "workspace.share": "shared",
   "workspace.unshare": "stopped sharing",
   "secret.set": "set a secret of",

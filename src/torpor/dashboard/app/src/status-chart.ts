@@ -14,6 +14,7 @@ export const LEADS: Record<OperationKind, [from: Level, to: Level]> = {
   STARTING: ["STANDBY", "RUNNING"],
   STOPPING: ["RUNNING", "STANDBY"],
   ARCHIVING: ["STANDBY", "ARCHIVED"],
+  COPYING: ["NOTHING", "ARCHIVED"],
   CREATE_EMPTY_ARCHIVE: ["NOTHING", "ARCHIVED"],
   DELETING: ["ARCHIVED", "NOTHING"],
 };

@@ -2,7 +2,7 @@
 
 import { isInProgress } from "../actions.ts";
 import { workspacePath } from "../api-client.ts";
-import type { Archive, Explanation, Me, Phase, Workspace } from "../api-types.ts";
+import type { ArchiveList, Explanation, Me, Phase, Workspace } from "../api-types.ts";
 import { usePendingAction, useNow, useRequest, useTitle } from "../hooks.ts";
 import { go, Link } from "../navigation.tsx";
 import { useObservable } from "../observable.ts";
@@ -12,6 +12,7 @@ import { Icon } from "../parts/Icon.tsx";
 import { StatusIcon } from "../parts/StatusIcon.tsx";
 import { workspaceList } from "../session.ts";
 import { findByName } from "../workspace-list.ts";
+import { Archives } from "./workspace/Archives.tsx";
 import { Connect } from "./workspace/Connect.tsx";
 import { Details } from "./workspace/Details.tsx";
 import { KeepAwake } from "./workspace/KeepAwake.tsx";
@@ -55,13 +56,13 @@ const CAN_SLEEP: readonly Phase[] = ["RUNNING", "STANDBY"];
 function LoadedWorkspace({ workspace, me }: { workspace: Workspace; me: Me }) {
   const now = useNow();
   const pending = usePendingAction();
-  const { name, phase, operation, desired_state: requested, error, generation, revision, sleeps_at } = workspace;
+  const { name, phase, operation, desired_state: requested, error, generation, revision, sleeps_at, restore } = workspace;
   const moving = isInProgress(workspace);
   // When this changes, the page requests the data that is not part of the workspace again.
-  const key = JSON.stringify([phase, operation, requested, error, outage(workspace)?.reason, generation, revision, sleeps_at]);
+  const key = JSON.stringify([phase, operation, requested, error, outage(workspace)?.reason, generation, revision, sleeps_at, restore]);
   const path = workspacePath(workspace.id);
   const explanation = useRequest<Explanation>(`${path}/explain`, key, 15_000);
-  const archives = useRequest<{ items: Archive[] }>(`${path}/archives`, key);
+  const archives = useRequest<ArchiveList>(`${path}/archives`, key);
   return (
     <main class="page" data-workspace={name} data-phase={phase} data-moving={moving}>
       <nav class="crumbs" aria-label="Breadcrumb">
@@ -97,10 +98,11 @@ function LoadedWorkspace({ workspace, me }: { workspace: Workspace; me: Me }) {
         <div class="column">
           <Settings workspace={workspace} me={me} now={now} />
           {CAN_SLEEP.includes(phase) && <KeepAwake workspace={workspace} me={me} now={now} />}
+          <Archives list={archives.data} workspace={workspace} me={me} now={now} />
           <Sharing workspace={workspace} me={me} />
         </div>
       </div>
-      <Details workspace={workspace} explanation={explanation} archives={archives.data?.items ?? null} requestKey={key} now={now} />
+      <Details workspace={workspace} explanation={explanation} requestKey={key} now={now} />
     </main>
   );
 }

@@ -1,10 +1,9 @@
-// Conditions, archives and operations of a workspace, collapsed until you open them.
+// Conditions and operations of a workspace, collapsed until you open them.
 
 import { useState } from "preact/hooks";
 import { workspacePath } from "../../api-client.ts";
-import type { Archive, Explanation as ExplanationData, Operation, Workspace } from "../../api-types.ts";
+import type { Explanation as ExplanationData, Operation, Workspace } from "../../api-types.ts";
 import { type RequestState, useRequest } from "../../hooks.ts";
-import { Archives } from "./Archives.tsx";
 import { Conditions } from "./Conditions.tsx";
 import { Explanation } from "./Explanation.tsx";
 import { History } from "./History.tsx";
@@ -12,7 +11,6 @@ import { History } from "./History.tsx";
 interface Props {
   workspace: Workspace;
   explanation: RequestState<ExplanationData>;
-  archives: Archive[] | null;
   /** When this changes, the operations are requested again. */
   requestKey: string;
   now: number;
@@ -23,14 +21,14 @@ export function Details(props: Props) {
   return (
     <details class="details" onToggle={(event) => setOpen(event.currentTarget.open)}>
       <summary>
-        Details <small>conditions, generation, archives and operations</small>
+        Details <small>conditions, generation and operations</small>
       </summary>
       {isOpen && <Content {...props} />}
     </details>
   );
 }
 
-function Content({ workspace, explanation, archives, requestKey, now }: Props) {
+function Content({ workspace, explanation, requestKey, now }: Props) {
   const path = `${workspacePath(workspace.id)}/operations?limit=100`;
   const operations = useRequest<{ items: Operation[] }>(path, requestKey);
   return (
@@ -41,7 +39,6 @@ function Content({ workspace, explanation, archives, requestKey, now }: Props) {
       </div>
       <div class="column">
         <Conditions workspace={workspace} now={now} />
-        <Archives archives={archives} workspace={workspace} now={now} />
       </div>
     </div>
   );

@@ -1,0 +1,180 @@
+"""Create the files of a home from the frames of packs: the part of a restore that runs in several processes.
+
+Everything is created relative to open directories, and nothing follows a link. A content is hashed before it is written.
+"""
+
+import contextlib
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from torpor.archives.entries import ArchiveMismatch
+from torpor.archives.file_errors import RESTORING, FileErrors
+from torpor.archives.packs.compression import decompress
+from torpor.archives.packs.crew import Handlers
+from torpor.archives.packs.directories import Directories
+from torpor.archives.packs.hashes import BLOCK, BLOCK_BYTES, FILE, block_length, digest_of, large_file_digest, zero_block_digest
+from torpor.archives.packs.layout import pack_path
+from torpor.archives.packs.rows import OWN, Row, decode_xattrs
+from torpor.archives.packs.sections import Frame
+from torpor.archives.store import ArchiveStore
+from torpor.archives.tree import is_kept
+from torpor.archives.unpack import write_sparse
+
+NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+MOST_RANGE_BYTES = 8 << 20
+PRIVILEGED = stat.S_ISUID | stat.S_ISGID
+CAPABILITY = "security.capability"
+
+
+class Owner(NamedTuple):
+    """The home's own user and group, which get everything."""
+
+    uid: int
+    gid: int
+
+
+class SmallFile(NamedTuple):
+    row: Row
+    offset: int
+
+
+class FrameFiles(NamedTuple):
+    """A frame, and the files whose contents it has."""
+
+    frame: Frame
+    files: Sequence[SmallFile]
+
+
+class Block(NamedTuple):
+    frame: Frame | None
+    """None: zeros."""
+    offset: int
+    digest: bytes
+
+
+class Restorer:
+    def __init__(self, place: ArchiveStore, workspace_id: str, home: int, owner: Owner) -> None:
+        self._place = place
+        self._workspace_id = workspace_id
+        self._directories = Directories(home)
+        self._owner = owner
+        self._gives = os.geteuid() != owner.uid or os.getegid() != owner.gid
+        os.umask(0)
+
+    def small_files(self, frames: Sequence[FrameFiles]) -> int:
+        """Create these files; return the number of their bytes. Neighbouring frames are fetched with one request."""
+        done = 0
+        for group in _neighbours(frames):
+            start, pack = group[0].frame.start, group[0].frame.pack
+            end = group[-1].frame.start + group[-1].frame.stored
+            stored = self._place.part(pack_path(self._workspace_id, pack), start, end - start)
+            for frame, files in group:
+                begin = frame.start - start
+                data = memoryview(decompress(stored[begin : begin + frame.stored], frame.raw))
+                for row, offset in files:
+                    content = data[offset : offset + int(row.size)]
+                    if digest_of(FILE, content).hex().encode() != row.digest:
+                        raise ArchiveMismatch(f"the content of {row.path!r} differs from the archive", path=repr(row.path))
+                    self._create(row, content)
+                    done += len(content)
+        return done
+
+    def empty_files(self, rows: Sequence[Row]) -> int:
+        for row in rows:
+            self._create(row, memoryview(b""))
+        return 0
+
+    def large_file(self, row: Row, blocks: Sequence[Block]) -> int:
+        size = int(row.size)
+        if large_file_digest(size, (block.digest for block in blocks)).hex().encode() != row.digest:
+            raise ArchiveMismatch(f"the blocks of {row.path!r} differ from the archive", path=repr(row.path))
+        with FileErrors(RESTORING, os.fsdecode(row.path)), self._opened(row) as fd:
+            for number, block in enumerate(blocks):
+                length = block_length(size, number)
+                if block.frame is None:
+                    if block.digest != zero_block_digest(length):
+                        raise ArchiveMismatch(f"a block of {row.path!r} is not zeros", path=repr(row.path))
+                    continue
+                frame = block.frame
+                stored = self._place.part(pack_path(self._workspace_id, frame.pack), frame.start, frame.stored)
+                content = memoryview(decompress(stored, frame.raw))[block.offset : block.offset + length]
+                if digest_of(BLOCK, content) != block.digest:
+                    raise ArchiveMismatch(f"the content of {row.path!r} differs from the archive", path=repr(row.path))
+                write_sparse(fd, content, number * BLOCK_BYTES)
+            os.ftruncate(fd, size)
+            set_attributes(fd, row, self._owner, gives=self._gives)
+        return size
+
+    def _create(self, row: Row, content: memoryview) -> None:
+        with FileErrors(RESTORING, os.fsdecode(row.path)), self._opened(row) as fd:
+            if content:
+                if len(content) < 1 << 16:
+                    while content:
+                        content = content[os.write(fd, content) :]
+                else:
+                    write_sparse(fd, content, 0)
+                    os.ftruncate(fd, len(content))
+            set_attributes(fd, row, self._owner, gives=self._gives)
+
+    @contextlib.contextmanager
+    def _opened(self, row: Row) -> Iterator[int]:
+        directory, name = self._directories.parent_of(row.path)
+        fd = os.open(name, NEW_FILE, int(row.mode, 8) & 0o777 | stat.S_IWUSR, dir_fd=directory)
+        try:
+            yield fd
+        finally:
+            os.close(fd)
+
+    def handlers(self) -> Handlers:
+        return {"small_files": self.small_files, "empty_files": self.empty_files, "large_file": self.large_file}
+
+
+def allowed_mode(row: Row) -> int:
+    """Setuid and setgid bits only for entries of the home's own owner."""
+    mode = int(row.mode, 8)
+    return mode if row.uid == OWN and row.gid == OWN else mode & ~PRIVILEGED
+
+
+def allowed_xattrs(row: Row) -> dict[str, bytes]:
+    """Capabilities only for entries of the home's own owner. Attributes that only an administrator can see are dropped."""
+    if not row.xattrs:
+        return {}
+    found = decode_xattrs(row.xattrs)
+    return {
+        name: value
+        for name, value in found.items()
+        if is_kept(name) and not name.startswith("trusted.") and (name != CAPABILITY or row.uid == OWN)
+    }
+
+
+def set_attributes(fd: int, row: Row, owner: Owner, *, gives: bool, has_mode: bool = True) -> None:
+    """`has_mode`: it was created with its mode, if no special bits are needed."""
+    # The order matters: a change of owner clears setuid bits and capabilities, and every change sets the times.
+    if gives:
+        os.fchown(fd, owner.uid, owner.gid)
+    if row.xattrs:
+        for name, value in allowed_xattrs(row).items():
+            os.setxattr(fd, name, value)
+    mode = allowed_mode(row)
+    if not has_mode or mode & ~0o777 or not mode & stat.S_IWUSR or row.xattrs:
+        os.fchmod(fd, mode)
+    mtime_ns = int(row.mtime_ns)
+    os.utime(fd, ns=(mtime_ns, mtime_ns))
+
+
+def _neighbours(frames: Sequence[FrameFiles]) -> Sequence[Sequence[FrameFiles]]:
+    groups: list[list[FrameFiles]] = []
+    for one in sorted(frames, key=lambda found: (found.frame.pack, found.frame.start)):
+        if groups:
+            first, last = groups[-1][0].frame, groups[-1][-1].frame
+            if (
+                last.pack == one.frame.pack
+                and last.start + last.stored == one.frame.start
+                and one.frame.start + one.frame.stored - first.start <= MOST_RANGE_BYTES
+            ):
+                groups[-1].append(one)
+                continue
+        groups.append([one])
+    return groups

@@ -1,0 +1,106 @@
+"""Prove packs in the archive store again before their proof is too old. A duty of the leader.
+
+One pack at a time, the one with the oldest proof first, at a bounded rate. A pack that is missing or damaged is marked, and so
+are the archives that need it. Nothing is removed: the next archive of the workspace writes that content again if the home still
+has it.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+import structlog
+
+from torpor import metrics
+from torpor.domain.errors import Code, Failed
+from torpor.domain.pack_retention import PackId
+from torpor.domain.records import ProvenPack
+from torpor.loops import TURN_S, report_progress
+from torpor.ports import Archives
+from torpor.store.archive_leases import reading
+from torpor.store.database import Database
+from torpor.store.pack_gc import PackGcStore, PackToProve
+
+log = structlog.get_logger()
+
+PROOF_S = 600.0
+"""How long the proof of one pack may take."""
+LEASE_S = 2 * PROOF_S + 60.0
+AGAIN_S = 3600.0
+"""A pack that could not be read, for another reason than damage, is tried again after this time."""
+LEAST_AGE_S = 86_400.0
+"""A pack is not proven again earlier than this, also if every archive reads its packs back."""
+DAMAGE = frozenset({Code.CHECKSUM_MISMATCH, Code.ARCHIVE_NOT_FOUND})
+
+
+class PackDrill:
+    name = "pack-drill"
+    interval_s = 60.0
+    turn_s = 2 * PROOF_S + TURN_S
+
+    def __init__(
+        self,
+        database: Database,
+        archives: Archives,
+        *,
+        proof_age_s: float,
+        bytes_per_s: float,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """A pack is proven again when half of `proof_age_s` is over, so that archives need not do it."""
+        self.wake = asyncio.Event()
+        self._database = database
+        self._store = PackGcStore(database)
+        self._archives = archives
+        self._older_than_s = max(proof_age_s / 2, LEAST_AGE_S)
+        self._bytes_per_s = bytes_per_s
+        self._monotonic = monotonic
+        self._not_before: dict[PackId, float] = {}
+
+    async def do(self, term: int) -> float | None:
+        """Prove one pack; return the pause that keeps the rate."""
+        now = self._monotonic()
+        self._not_before = {pack: at for pack, at in self._not_before.items() if at > now}
+        pack = await self._store.to_prove(older_than_s=self._older_than_s, besides=self._not_before)
+        if pack is None:
+            return None
+        async with reading(self._database, pack.id.workspace_id, "proof of a pack", lease_s=LEASE_S):
+            await self._prove(term, pack)
+        return max(0.0, pack.size_bytes / self._bytes_per_s - (self._monotonic() - now))
+
+    async def _prove(self, term: int, pack: PackToProve) -> None:
+        try:
+            proven = await self._read_back(pack)
+        except (Failed, TimeoutError) as error:
+            if isinstance(error, Failed) and error.code in DAMAGE:
+                await self._mark(term, pack, error)
+                return
+            log.warning("pack_not_proven", pack=str(pack.id), why=str(error) or "no answer in time")
+            self._not_before[pack.id] = self._monotonic() + AGAIN_S
+        else:
+            await self._store.record_proof(term, pack, proven)
+            metrics.pack_proofs_total.labels("proven").inc()
+
+    async def _read_back(self, pack: PackToProve) -> ProvenPack:
+        """Twice before it counts as damaged: an error of the network or of memory does not repeat."""
+        try:
+            return await self._once(pack)
+        except Failed as failed:
+            if failed.code not in DAMAGE:
+                raise
+            report_progress()
+            return await self._once(pack)
+
+    async def _once(self, pack: PackToProve) -> ProvenPack:
+        async with asyncio.timeout(PROOF_S):
+            return await self._archives.prove_pack(*pack.id, pack.size_bytes)
+
+    async def _mark(self, term: int, pack: PackToProve, failed: Failed) -> None:
+        archives = await self._store.record_damage(term, pack)
+        if archives is None:
+            return  # it was proven again or given up meanwhile
+        metrics.pack_proofs_total.labels("damaged").inc()
+        log.error("pack_damaged", pack=str(pack.id), why=failed.message, archives=archives[:10], archive_count=len(archives))
+
+    def rest(self) -> None:
+        self._not_before.clear()

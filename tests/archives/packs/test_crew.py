@@ -1,0 +1,73 @@
+"""Processes of a job: their answers, their errors, and their end."""
+
+import os
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from torpor.archives.packs.crew import Handlers, ProcessCrew, abandon_calls, finish_calls
+from torpor.domain.errors import Code, Failed
+
+
+def changed() -> None:
+    raise Failed(Code.HOME_CHANGED, "the home changed", path="file")
+
+
+def full() -> None:
+    raise Failed(Code.DISK_FULL, "the disk is full")
+
+
+def handlers(member: int, size: int) -> Handlers:
+    return {"who": lambda: (member, size), "echo": lambda value: value, "pid": os.getpid, "changed": changed, "full": full}
+
+
+@pytest.fixture
+def crew() -> Iterator[ProcessCrew]:
+    made = ProcessCrew(handlers, size=2)
+    yield made
+    made.close()
+
+
+def test_answers_come_in_order(crew: ProcessCrew) -> None:
+    found: list[object] = []
+    for number in range(50):
+        # Longer than what a pipe holds, in both directions.
+        crew.call(number % 2, "echo", bytes([number]) * 300_000, then=lambda value: found.append(value[0]))
+    crew.call(1, "who", then=found.append)
+    finish_calls(crew)
+    assert sorted(found[:-1]) == list(range(50))  # type: ignore[type-var]
+    assert [one for one in found[:-1] if one % 2] == list(range(1, 50, 2))  # type: ignore[operator]
+    assert (1, 2) in found
+
+
+def test_an_error_is_raised_with_its_code_and_context(crew: ProcessCrew) -> None:
+    crew.call(0, "changed")
+    with pytest.raises(Failed) as caught:
+        finish_calls(crew)
+    assert (caught.value.code, caught.value.context) == (Code.HOME_CHANGED, {"path": "file"})
+
+
+def test_calls_are_abandoned_but_other_errors_are_not_lost(crew: ProcessCrew) -> None:
+    for _ in range(3):
+        crew.call(0, "changed")
+    abandon_calls(crew)
+    crew.call(0, "changed")
+    crew.call(1, "full")
+    crew.call(1, "who")
+    with pytest.raises(Failed) as caught:
+        abandon_calls(crew)
+    assert caught.value.code is Code.DISK_FULL
+    assert not any(map(crew.waiting, range(2)))
+
+
+def test_a_killed_process_is_an_error_and_no_call_waits_for_it(crew: ProcessCrew) -> None:
+    pids: list[int] = []
+    crew.call(0, "pid", then=pids.append)
+    finish_calls(crew)
+    os.kill(pids[0], signal.SIGKILL)
+    crew.call(0, "who")
+    crew.call(0, "who")
+    crew.call(1, "who")
+    with pytest.raises(Failed, match="ended unexpectedly"):
+        abandon_calls(crew)

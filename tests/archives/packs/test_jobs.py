@@ -1,0 +1,161 @@
+"""Format 2 in real jobs: several processes, users without rights, and jobs that are stopped."""
+
+import os
+import signal
+import stat
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.support.archive_jobs import (
+    HOME,
+    KEY,
+    OTHER,
+    ArchiveWorld,
+    JobResult,
+    as_nobody,
+    as_nobody_argv,
+    run,
+    run_as_nobody,
+    running,
+)
+from tests.support.waiting import wait_until
+from torpor.archives.packs.layout import root_path
+from torpor.archives.packs.stat_cache import cache_file
+from torpor.archives.tree import tree_root
+from torpor.domain.errors import Code
+from torpor.domain.records import ProvenArchive
+from torpor.ports import ArchiveBase, HomeJob
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+
+
+def packed(world: ArchiveWorld, result: JobResult) -> ProvenArchive:
+    return world.archives.proven(KEY, HOME, 7, result.result)
+
+
+def pack_job(world: ArchiveWorld, base: ProvenArchive | None = None) -> HomeJob:
+    if base is None:
+        return world.archives.pack_job(KEY, HOME, 7, format=2)
+    trusted = {pack.name: pack.store_version for pack in base.packs}
+    known = ArchiveBase(base.archive.key, base.archive.manifest_root, trusted, frozenset())
+    return world.archives.pack_job(OTHER, HOME, 7, format=2, base=known)
+
+
+def children_of(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def stop_in_the_middle(job: HomeJob, home: Path, stop: signal.Signals) -> None:
+    """Its processes end with it."""
+    with running(job, home) as process:
+        children = children_of(process.pid)
+        assert len(children) >= 2
+        process.send_signal(stop)
+        process.wait(10)
+    wait_until(lambda: not any(map(is_running, children)), within_s=10)
+
+
+@pytest.fixture
+def large(world: ArchiveWorld) -> Path:
+    home = world.home()
+    for number in range(4):
+        (home / f"big{number}").write_bytes(os.urandom(8 << 20))
+    return home
+
+
+@needs_root
+def test_not_root(reachable_for_all: ArchiveWorld) -> None:
+    """A user without rights on files of others, with unreadable files and directories of its own."""
+    world = reachable_for_all
+    home = world.home()
+    again, third = world.home("again"), world.home("third")
+    for path in (home, again, third, world.path):
+        os.chown(path, 65534, 65534)
+    as_nobody(f"make_nasty(Path({str(home)!r}))")
+    root = tree_root(home)
+    first = packed(world, run_as_nobody(pack_job(world), home))
+    assert tree_root(home) == root, "what was lent was given back"
+    for _ in range(2):
+        run_as_nobody(world.archives.unpack_job(KEY, first.archive.manifest_root), again).result  # noqa: B018
+    assert tree_root(again) == root
+    assert (again / "secret").stat().st_uid == 65534
+    assert stat.S_IMODE((again / "closed").stat().st_mode) == 0
+    second = packed(world, run_as_nobody(pack_job(world, first), again))
+    assert second.archive.manifest_root == first.archive.manifest_root
+    assert tree_root(again) == root
+    run_as_nobody(world.archives.unpack_job(OTHER, second.archive.manifest_root), third).result  # noqa: B018
+    assert tree_root(third) == root
+
+
+@needs_root
+@pytest.mark.parametrize("mode", [0o311, 0])
+def test_not_root_and_a_hard_link_out_of_a_closed_directory(reachable_for_all: ArchiveWorld, mode: int) -> None:
+    world = reachable_for_all
+    home, again = world.home(), world.home("again")
+    deep = home / "closed" / "deeper"
+    deep.mkdir(parents=True)
+    (deep / "inside").write_bytes(b"x")
+    (home / "twin").hardlink_to(deep / "inside")
+    for path in (world.path, home, again, *home.rglob("*")):
+        os.chown(path, 65534, 65534)
+    for path in (deep, deep.parent):
+        os.utime(path, ns=(1, 1))
+        path.chmod(mode)
+    first = packed(world, run_as_nobody(pack_job(world), home))
+    run_as_nobody(world.archives.unpack_job(KEY, first.archive.manifest_root), again).result  # noqa: B018
+    assert tree_root(again) == tree_root(home)
+    assert (again / "twin").samefile(again / "closed" / "deeper" / "inside")
+
+
+@needs_root
+def test_a_stopped_job_restores_file_modes(reachable_for_all: ArchiveWorld) -> None:
+    world = reachable_for_all
+    closed = world.home() / "closed"
+    closed.mkdir()
+    (closed / "big").write_bytes(os.urandom(30 << 20))
+    for path in (world.path, world.home(), closed, closed / "big"):
+        os.chown(path, 65534, 65534)
+    closed.chmod(0o100)
+    job = as_nobody_argv("sys.exit(torpor.archives.job.main(sys.argv))")
+    with running(replace(pack_job(world), argv=job), world.home()) as process:
+        assert closed.stat().st_mode & 0o777 == 0o500
+        process.terminate()
+        assert process.wait(5) == 128 + signal.SIGTERM
+    assert closed.stat().st_mode & 0o777 == 0o100
+
+
+@pytest.mark.parametrize("stop", [signal.SIGKILL, signal.SIGTERM])
+def test_stopped_in_the_middle_and_begun_again(world: ArchiveWorld, large: Path, stop: signal.Signals) -> None:
+    stop_in_the_middle(pack_job(world), large, stop)
+    assert not (world.store / root_path(KEY)).exists()
+    (large / "big0").write_bytes(b"changed since the first try")
+    first = packed(world, run(pack_job(world), large))
+    again = world.home("again")
+    job = world.archives.unpack_job(KEY, first.archive.manifest_root)
+    stop_in_the_middle(job, again, stop)
+    assert not cache_file(again).exists()
+    run(job, again).result  # noqa: B018
+    assert tree_root(again) == tree_root(large)
+
+
+def test_a_process_of_a_job_that_is_killed_is_an_error(world: ArchiveWorld, large: Path) -> None:
+    """As the kernel does it when memory is short."""
+    with running(pack_job(world), large) as process:
+        first, *others = children_of(process.pid)
+        os.kill(first, signal.SIGKILL)
+        assert process.stdout
+        lines = process.stdout.read().splitlines()
+        assert process.wait(10) == 1
+    assert b"ended unexpectedly" in lines[-1]
+    assert Code.INTERNAL.value.encode() in lines[-1]
+    wait_until(lambda: not any(map(is_running, others)), within_s=10)
+    assert not (world.store / root_path(KEY)).exists()

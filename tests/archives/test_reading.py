@@ -1,0 +1,136 @@
+"""Archives are listed, read, compared, exported and copied where they are stored, and damage is noticed."""
+
+import asyncio
+import io
+import tarfile
+from collections.abc import AsyncIterable
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from torpor.archives.copying import copy_archive
+from torpor.archives.frames import decompressed
+from torpor.archives.manifest import HOME_NAME, fetch
+from torpor.archives.pack import PackRequest, pack
+from torpor.archives.reader import MOST_STREAMS, ArchiveReader
+from torpor.archives.reading import ChangedPath, Difference, below, differences, open_archive
+from torpor.archives.store import ArchiveStore, StoreAddress
+from torpor.domain.errors import Code, Failed, Refused
+from torpor.domain.records import ArchiveKey
+
+pytestmark = pytest.mark.anyio
+
+WORKSPACE, OTHER = "0190c0de-0000-7000-8000-000000000001", "0190c0de-0000-7000-8000-000000000002"
+FIRST = ArchiveKey(WORKSPACE, "a0000000-0000-4000-8000-000000000001")
+SECOND = ArchiveKey(WORKSPACE, "a0000000-0000-4000-8000-000000000002")
+COPY = ArchiveKey(OTHER, "a0000000-0000-4000-8000-000000000003")
+Item = TypeVar("Item")
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> ArchiveStore:
+    """A store with two archives of a home."""
+    (tmp_path / "store").mkdir()
+    store = ArchiveStore(StoreAddress.parse(f"file://{tmp_path / 'store'}"), pauses_s=())
+    home = tmp_path / "home"
+    (home / "folder").mkdir(parents=True)
+    (home / "folder" / "note").write_text("first")
+    (home / "folder" / "linked").hardlink_to(home / "folder" / "note")
+    (home / "gone").write_text("")
+    (home / "same").write_text("the same")
+    (home / "link").symlink_to("folder")
+    pack(store, PackRequest(FIRST, 1, 1), home, lambda _count: None)
+    (home / "gone").unlink()
+    (home / "folder" / "note").write_text("second")
+    (home / "folder-new").mkdir()
+    (home / "same").touch()
+    pack(store, PackRequest(SECOND, 1, 2), home, lambda _count: None)
+    return store
+
+
+async def collected(items: AsyncIterable[Item]) -> list[Item]:
+    return [item async for item in items]
+
+
+def test_a_folder_is_listed(place: ArchiveStore) -> None:
+    archive = open_archive(place, FIRST)
+    assert [one.path for one in below(archive.entries(), ".")] == ["folder", "gone", "link", "same"]
+    assert [one.path for one in below(archive.entries(), "/folder/")] == ["folder/linked", "folder/note"]
+    assert [one.path for one in below(archive.entries(), "gone")] == ["gone"]
+    assert list(below(open_archive(place, SECOND).entries(), "folder-new")) == []
+    with pytest.raises(Refused, match="has no 'fold'"):
+        list(below(archive.entries(), "fold"))
+
+
+def test_a_file_is_read_also_by_the_name_of_a_hard_link(place: ArchiveStore) -> None:
+    for path in ("folder/note", "folder/linked"):
+        assert b"".join(open_archive(place, FIRST).content(path)) == b"first"
+    for path in ("folder", "link", "nothing", "../etc/passwd"):
+        with pytest.raises(Refused) as refused:
+            list(open_archive(place, FIRST).content(path))
+        assert refused.value.code == "no_such_file"
+
+
+def test_differences_are_paths_with_another_content(place: ArchiveStore) -> None:
+    first, second = open_archive(place, FIRST), open_archive(place, SECOND)
+    there = set(differences(first, second))
+    assert there == {
+        ChangedPath(Difference.CHANGED, "folder/linked"),
+        ChangedPath(Difference.ADDED, "folder-new"),
+        ChangedPath(Difference.REMOVED, "gone"),
+    }
+    back = {Difference.ADDED: Difference.REMOVED, Difference.REMOVED: Difference.ADDED, Difference.CHANGED: Difference.CHANGED}
+    assert {ChangedPath(back[one.change], one.path) for one in differences(second, first)} == there
+    assert list(differences(first, open_archive(place, FIRST))) == []
+
+
+def test_an_export_is_a_tar_stream(place: ArchiveStore) -> None:
+    stream = b"".join(decompressed(open_archive(place, SECOND).export()))
+    with tarfile.open(fileobj=io.BytesIO(stream)) as tar:
+        assert {"folder/note", "link", "same"} <= set(tar.getnames())
+
+
+def test_damage_is_noticed_by_every_way_to_read(place: ArchiveStore) -> None:
+    file = Path(place.address.directory or "") / str(FIRST) / HOME_NAME
+    damaged = bytearray(file.read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    file.write_bytes(bytes(damaged))
+    for pieces in (open_archive(place, FIRST).export(), open_archive(place, FIRST).content("same")):
+        with pytest.raises(Failed) as failed:
+            list(pieces)
+        assert failed.value.code is Code.CHECKSUM_MISMATCH
+    with pytest.raises(Failed):
+        copy_archive(place, FIRST, COPY, lambda _count: None)
+
+
+def test_a_copy_shares_no_file_with_its_source(place: ArchiveStore) -> None:
+    counted: list[int] = []
+    copied = copy_archive(place, FIRST, COPY, counted.append)
+    source = fetch(place, FIRST)
+    assert source is not None
+    assert (copied.head.generation, copied.head.revision, copied.head.key) == (0, 0, COPY)
+    assert copied.head.manifest_root == source.head.manifest_root
+    assert sum(counted) > 0
+    root = Path(place.address.directory or "")
+    assert not (root / str(FIRST) / HOME_NAME).samefile(root / str(COPY) / HOME_NAME)
+
+
+async def test_streams_are_limited_and_end_with_their_reader(place: ArchiveStore) -> None:
+    reader = ArchiveReader(place.address.url)
+    open_streams = [reader.export(FIRST) for _ in range(MOST_STREAMS)]
+    for stream in open_streams:
+        assert await anext(stream)
+    with pytest.raises(Refused) as refused:
+        await anext(reader.export(FIRST))
+    assert refused.value.code == "too_many_streams"
+    await asyncio.gather(*(stream.aclose() for stream in open_streams))
+    assert [one.path for batch in await collected(reader.files(FIRST, "folder")) for one in batch] == [
+        "folder/linked",
+        "folder/note",
+    ]
+    assert b"".join(await collected(reader.content(SECOND, "folder/note"))) == b"second"
+    with pytest.raises(Failed) as failed:
+        await collected(reader.export(COPY))
+    assert failed.value.code is Code.ARCHIVE_NOT_FOUND
+    await reader.close()
