@@ -34,7 +34,9 @@ def root() -> Path:
 
 def make_private(folder: Path, owners: frozenset[int] | None = None) -> None:
     """Hopeless when another user made it first, which is possible in a directory that all users share."""
-    folder.mkdir(mode=0o700, exist_ok=True)
+    # Not `exist_ok`: a folder that a sweep removes meanwhile would raise FileExistsError.
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
     seen = folder.lstat()
     ours = owners or {os.geteuid()}
     if not stat.S_ISDIR(seen.st_mode) or seen.st_uid not in ours or seen.st_mode & 0o077:

@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -22,6 +22,10 @@ def handlers(member: int, size: int) -> Handlers:
     return {"who": lambda: (member, size), "echo": lambda value: value, "pid": os.getpid, "changed": changed, "full": full}
 
 
+def first_byte_to(answers: list[int]) -> Callable[[bytes], None]:
+    return lambda value: answers.append(value[0])
+
+
 @pytest.fixture
 def crew() -> Iterator[ProcessCrew]:
     made = ProcessCrew(handlers, size=2)
@@ -30,15 +34,15 @@ def crew() -> Iterator[ProcessCrew]:
 
 
 def test_answers_come_in_order(crew: ProcessCrew) -> None:
-    found: list[object] = []
+    found: tuple[list[int], list[int]] = [], []
+    who: list[tuple[int, int]] = []
     for number in range(50):
         # Longer than what a pipe holds, in both directions.
-        crew.call(number % 2, "echo", bytes([number]) * 300_000, then=lambda value: found.append(value[0]))
-    crew.call(1, "who", then=found.append)
+        crew.call(number % 2, "echo", bytes([number]) * 300_000, then=first_byte_to(found[number % 2]))
+    crew.call(1, "who", then=who.append)
     finish_calls(crew)
-    assert sorted(found[:-1]) == list(range(50))  # type: ignore[type-var]
-    assert [one for one in found[:-1] if one % 2] == list(range(1, 50, 2))  # type: ignore[operator]
-    assert (1, 2) in found
+    assert found == (list(range(0, 50, 2)), list(range(1, 50, 2)))
+    assert who == [(1, 2)]
 
 
 def test_an_error_is_raised_with_its_code_and_context(crew: ProcessCrew) -> None:
