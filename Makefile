@@ -44,7 +44,7 @@ e2e: ## the real product as a user meets it, browser included
 
 test-browser: ## only the tests that drive a real Chromium
 	@$(SETUP_DEV) && $(CONFINE)
-	@exec $(BIN)/pytest -m browser $(ARGS)
+	@exec $(BIN)/pytest $(call PARALLEL,$(CORES)) -m browser $(ARGS)
 
 picture: ## take the README's screenshot, docs/pictures/workspaces.png
 	@$(SETUP_DEV) && $(CONFINE)

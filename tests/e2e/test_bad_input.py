@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.product import Product, product
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.same_everywhere]
 
 
 @pytest.fixture(scope="module")

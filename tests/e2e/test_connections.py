@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.product import Product
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.same_everywhere]
 
 CONNECTIONS = 400
 DESCRIPTORS = 600

@@ -7,7 +7,7 @@ import pytest
 from tests.support.product import Product
 from tests.support.strace import failed_closes, strace
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.same_everywhere]
 
 NAMES = ("one", "two")
 

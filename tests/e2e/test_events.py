@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.product import TORPOR, Product, product
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.same_everywhere]
 
 PATIENCE_S = 60
 Event = dict[str, Any]

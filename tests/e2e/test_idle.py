@@ -12,7 +12,7 @@ from websockets.exceptions import ConnectionClosed
 from tests.support.cluster import Cluster, Node, cluster, echo
 from tests.support.waiting import until
 
-pytestmark = [pytest.mark.e2e, pytest.mark.anyio]
+pytestmark = [pytest.mark.e2e, pytest.mark.same_everywhere, pytest.mark.anyio]
 
 STANDBY_TTL_S = 3
 LEASE_S = 3

@@ -24,7 +24,7 @@ from tests.e2e.turns import ANSWERS_WITHIN_S, Watch, url
 from tests.support.cluster import cluster, echo
 from tests.support.relayed_nodes import RelayedNodes
 
-pytestmark = [pytest.mark.e2e, pytest.mark.anyio]
+pytestmark = [pytest.mark.e2e, pytest.mark.same_everywhere, pytest.mark.anyio]
 
 TURNS_WITHIN_S = 90.0
 LONGEST_PAUSE_S = 0.3

@@ -20,7 +20,7 @@ from tests.support.product import Product, free_port, product
 from tests.support.requirements import must_have
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.same_everywhere]
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 PLATFORM, DOMAIN = "torpor.example.com", "workspaces.example.org"

@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.product import Product
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.same_everywhere]
 
 
 def test_the_first_start_prints_a_link_that_signs_in_once(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from tests.support.product import Product, product
 from tests.support.terminal_user import TerminalUser
 from tests.support.waiting import until
 
-pytestmark = [pytest.mark.e2e, pytest.mark.anyio]
+pytestmark = [pytest.mark.e2e, pytest.mark.same_everywhere, pytest.mark.anyio]
 
 TTL_S = 15
 HASTE = {"TORPOR_TTL_INTERVAL": "0.5", "TORPOR_CONNECTION_LEASE": "3", "TORPOR_STANDBY_TTL": str(TTL_S)}

@@ -14,7 +14,7 @@ from tests.support.waiting import wait_until
 from torpor.archives.store import IDENTITY
 from torpor.archives.tree import tree_root
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.same_everywhere]
 
 
 def ready(here: Product) -> bool:

@@ -22,7 +22,7 @@ from torpor.accounts import AuthMethod, new_token
 from torpor.store.database import Database, Role
 from torpor.store.user_store import NewCredential, UserStore
 
-pytestmark = [pytest.mark.e2e, pytest.mark.anyio]
+pytestmark = [pytest.mark.e2e, pytest.mark.same_everywhere, pytest.mark.anyio]
 
 STANDBY_TTL_S = 3
 GOING_AWAY, NOT_ALLOWED = 1001, 1008

@@ -9,7 +9,7 @@ from tests.support.http_browser import HttpBrowser
 from tests.support.product import SERVE_HOME, Product, product
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.same_everywhere]
 
 # Echoes the request headers, and tries to set cookies for other hosts.
 NOSY = """

@@ -78,6 +78,7 @@ def survive(data: Data, undisturbed: Undisturbed, kills: int, dice: random.Rando
 
 
 @pytest.mark.e2e
+@pytest.mark.same_everywhere
 def test_five_random_kills(data: Data, undisturbed: Undisturbed) -> None:
     survive(data, undisturbed, 5, random.Random(seed_of_this_run()), lose_scratch=0.0)
 

@@ -12,7 +12,7 @@ from tests.sort.e2e.commands import contents, torpor_sort
 from tests.sort.workers import fixed_records
 from torpor.sort.record import GENSORT
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.same_everywhere]
 
 RECORDS = fixed_records(50, GENSORT, seed=1)
 

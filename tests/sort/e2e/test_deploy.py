@@ -12,7 +12,7 @@ import yaml
 from tests.sort.e2e.commands import generated, joined, running, torpor_sort, wait_for
 
 DEPLOY = Path(__file__).parents[3] / "deploy" / "sort"
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.same_everywhere]
 
 
 def kubernetes() -> dict[str, Any]:

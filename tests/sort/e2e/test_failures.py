@@ -9,7 +9,7 @@ from tests.sort.e2e.commands import cluster, contents, running, torpor_sort
 from tests.sort.workers import fixed_records
 from torpor.sort.record import GENSORT
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.same_everywhere]
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 from tests.sort.chaos.cluster import cluster
 from tests.sort.e2e.commands import Ended, by_key, contents, generated, gnu_sort, joined, torpor_sort
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.same_everywhere]
 
 TEXT = b"pear,2\nplum,1\napple,3\n\xc3\xa4pfel,0\n"
 

@@ -19,7 +19,7 @@ from tests.sort.e2e.commands import (
     torpor_sort,
 )
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.same_everywhere]
 
 # A byte that is in no record, so that the whole line is one field and its first ten bytes are the key.
 BY_TEN_BYTES = ("-t", "\x01", "-k1.1,1.10")

@@ -8,7 +8,7 @@ import pytest
 
 from tests.sort.e2e.commands import ALL_WORKERS, by_key, by_slices, contents, generated, joined, sorted_well
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.same_everywhere]
 
 RECORDS = 60_000
 WORKERS = 4

@@ -10,7 +10,7 @@ from tests.sort.e2e.commands import cluster, running, torpor_sort, wait_for
 from tests.sort.workers import fixed_records
 from torpor.sort.record import GENSORT
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.same_everywhere]
 
 
 def test_the_status_is_available_from_beginning_to_end(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from torpor.sort.wire.connection import Connection
 from torpor.sort.wire.credentials import load_join
 from torpor.sort.wire.shuffle import send_part
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.same_everywhere]
 
 MESSAGE = 1 << 20
 
