@@ -49,6 +49,24 @@ def base_of(written: WrittenArchive, *, unusable: frozenset[str] = frozenset(), 
     return BaseRequest(written.root.key, written.root.manifest_root, trusted, unusable)
 
 
+def many_files(home: Path) -> Path:
+    """Enough for several sections."""
+    for folder in range(6):
+        (home / f"d{folder}").mkdir()
+        for number in range(1000):
+            (home / f"d{folder}" / f"f{number:04}").write_text(f"{folder} {number}")
+    return home
+
+
+def rot(path: Path, position: int) -> None:
+    """Change one bit of an object; its size, time and version stay the same."""
+    before = path.stat()
+    content = bytearray(path.read_bytes())
+    content[position] ^= 1
+    path.write_bytes(content)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
 @dataclass(slots=True)
 class PackStage:
     path: Path

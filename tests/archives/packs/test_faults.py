@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.archives.packs.stage import PackStage, base_of
+from tests.archives.packs.stage import PackStage, base_of, many_files, rot
 from torpor.archives.packs import home_pass, stat_cache
 from torpor.archives.packs.copy import copy_packed
 from torpor.archives.packs.hashes import BLOCK_BYTES
@@ -174,7 +174,29 @@ def test_a_base_with_damage_is_read_from_the_home(
         (home / "folder" / "file 10").write_bytes(b"changed")
     damage(stage, first)
     second = stage.archive(home, base_of(first))
+    assert set(second.lost) <= set(first.root.packs) - set(second.root.packs)
     assert tree_root(stage.restore(second.root)) == tree_root(home)
+
+
+def test_a_pack_with_a_damaged_document_is_not_trusted_for_the_others(stage: PackStage) -> None:
+    first = stage.archive(many_files(stage.home()))
+    home = stage.restore(first.root)
+    sections, pack = first.root.sections, document_pack(stage, first)
+    assert len(sections) > 2
+    for frame in (sections[0].tree.frame, sections[2].refs.frame):
+        rot(pack, frame.start + frame.stored // 2)
+    second = stage.archive(home, base_of(first))
+    assert pack.name not in second.root.packs
+    assert second.lost == (pack.name,)
+    assert tree_root(stage.restore(second.root)) == tree_root(home)
+
+
+def test_a_missing_pack_of_the_base_is_reported(stage: PackStage) -> None:
+    first = stage.archive(fill(stage.home()))
+    home = stage.restore(first.root)
+    gone = content_pack(stage, first)
+    gone.unlink()
+    assert stage.archive(home, base_of(first)).lost == (gone.name,)
 
 
 def test_packs_that_the_controller_calls_unusable_are_not_used(stage: PackStage) -> None:
@@ -182,6 +204,7 @@ def test_packs_that_the_controller_calls_unusable_are_not_used(stage: PackStage)
     home = stage.restore(first.root)
     lost = frozenset({content_pack(stage, first).name})
     second = stage.archive(home, base_of(first, unusable=lost))
+    assert second.lost == (), "the controller knows it already"
     assert lost.isdisjoint(second.root.packs)
     for name in lost:
         stage.pack(name).unlink()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.archives.packs.stage import many_files, rot
 from tests.support.archive_jobs import (
     HOME,
     KEY,
@@ -21,8 +22,10 @@ from tests.support.archive_jobs import (
     running,
 )
 from tests.support.waiting import wait_until
-from torpor.archives.packs.layout import root_path
+from torpor.archives.packs.layout import pack_path, root_path
+from torpor.archives.packs.root import fetch_root
 from torpor.archives.packs.stat_cache import cache_file
+from torpor.archives.store import ArchiveStore, StoreAddress
 from torpor.archives.tree import tree_root
 from torpor.domain.errors import Code
 from torpor.domain.records import ProvenArchive
@@ -159,3 +162,22 @@ def test_a_process_of_a_job_that_is_killed_is_an_error(world: ArchiveWorld, larg
     assert Code.INTERNAL.value.encode() in lines[-1]
     wait_until(lambda: not any(map(is_running, others)), within_s=10)
     assert not (world.store / root_path(KEY)).exists()
+
+
+def test_damaged_refs_are_found_while_many_changed_files_are_read(tmp_path: Path) -> None:
+    """Several processes answer after the damage is found, and their answers name the same pack."""
+    world = ArchiveWorld(tmp_path / "world")  # on a disk, where the stat cache is used
+    first = packed(world, run(pack_job(world), many_files(world.home())))
+    again = world.home("again")
+    run(world.archives.unpack_job(KEY, first.archive.manifest_root), again).result  # noqa: B018
+    root = fetch_root(ArchiveStore(StoreAddress.parse(f"file://{world.store}")), KEY)
+    assert root is not None
+    for section in root.sections:
+        frame = section.refs.frame
+        rot(world.store / pack_path(KEY.workspace_id, frame.pack), frame.start + frame.stored // 2)
+    for file in again.glob("d*/f*[02468]"):
+        file.write_text(f"changed {file.name}")
+    second = packed(world, run(pack_job(world, first), again))
+    third = world.home("third")
+    run(world.archives.unpack_job(OTHER, second.archive.manifest_root), third).result  # noqa: B018
+    assert tree_root(third) == tree_root(again)

@@ -1,10 +1,12 @@
 """The last archive of a home, or the one that it was restored from: contents that did not change are taken over from it.
 
-A section that cannot be read, and contents in packs that cannot be used, count as unknown: they are read from the home again.
+Contents in packs that cannot be used count as unknown: they are read from the home again. A pack in which one document is
+damaged cannot be used at all, because its other documents are not read if they are taken over.
 """
 
 from array import array
 from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -32,6 +34,15 @@ class LostPack(ArchiveMismatch):
     def __init__(self, names: Collection[str]) -> None:
         super().__init__(f"the packs {', '.join(sorted(names))} of the base cannot be used")
         self.names = frozenset(names)
+
+
+@contextmanager
+def lost_if_damaged(pack: str) -> Iterator[None]:
+    """A document of this pack is read."""
+    try:
+        yield
+    except ArchiveMismatch as error:
+        raise LostPack({pack}) from error
 
 
 def repacked(root: Root) -> frozenset[str]:
@@ -69,7 +80,8 @@ class BaseSection:
 
     def refs(self) -> Refs:
         if self._refs is None:
-            self._refs = self.base.documents.refs(self.ref, self.columns)
+            with lost_if_damaged(self.ref.refs.frame.pack):
+                self._refs = self.base.documents.refs(self.ref, self.columns)
             self._starts = content_starts(self.columns)
             self._digest_starts = digest_starts(self.columns)
             self._frames = [self.base.frame_number(frame) for frame in self._refs.frames]
@@ -77,10 +89,7 @@ class BaseSection:
 
     def places(self, row: int) -> list[int] | None:
         """Where the content of this row is; None if a part of it cannot be used."""
-        try:
-            refs = self.refs()
-        except ArchiveMismatch:
-            return None
+        refs = self.refs()
         found: list[int] = []
         for position in range(self._starts[row], self._starts[row + 1]):
             if refs.frame[position] == NO_FRAME:
@@ -119,10 +128,8 @@ class Base:
         for number, ref in enumerate(self.root.sections):
             if ref.tree.frame.pack in self._lost or ref.refs.frame.pack in self._lost:
                 continue
-            try:
+            with lost_if_damaged(ref.tree.frame.pack):
                 columns = self.documents.tree(ref)
-            except ArchiveMismatch:
-                continue
             yield BaseSection(number, ref, columns, self, number == last)
 
     def stat_keys(self, section: BaseSection) -> Iterator[StatKey] | None:

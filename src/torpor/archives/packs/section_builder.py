@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from torpor.archives.packs import hashes
-from torpor.archives.packs.base import BaseSection, LostPack
+from torpor.archives.packs.base import BaseSection
 from torpor.archives.packs.content_places import OFFSET_BITS, ZERO_PLACE
 from torpor.archives.packs.hashes import block_length
 from torpor.archives.packs.pack_numbers import PackNumbers
@@ -129,9 +129,7 @@ class SectionBuilder:
     def _append_from_base(self, section: BaseSection, row: int) -> None:
         fields = tuple(column[row] for column in section.columns)
         places = section.places(row)
-        if places is None:
-            # The refs were not needed until now, and cannot be read.
-            raise LostPack({section.ref.refs.frame.pack})
+        assert places is not None, "a row is taken over only if its content can be used"
         self._append(fields, places, section.block_digests(row) if len(places) > 1 else ())
 
     def _copy_same_rows(self) -> None:

@@ -6,7 +6,7 @@ were not proven lately, store the sections and check them as they were read back
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -68,6 +68,8 @@ class WrittenArchive:
     root_size: int
     new_bytes: int
     packs: tuple[ProvenPack, ...]
+    lost: tuple[str, ...] = ()
+    """Packs of the base that turned out to be missing or damaged."""
 
     @property
     def size_bytes(self) -> int:
@@ -86,6 +88,7 @@ def result_of(written: WrittenArchive) -> dict[str, object]:
         "files": root.files,
         "skipped": root.skipped_count,
         "packs": [[pack.name, pack.size_bytes, pack.store_version, pack.is_read_back] for pack in written.packs],
+        "lost": list(written.lost),
     }
 
 
@@ -170,6 +173,8 @@ class _Operation:
         self._done = done
         self._packs = PackNumbers()
         self._places = ContentPlaces()
+        self._missing = frozenset[str]()
+        """Packs of the base that are not in the store, or have another size."""
         key = request.key
 
         def writer(proved: Done) -> PackWriter:
@@ -179,15 +184,23 @@ class _Operation:
 
     def run(self) -> WrittenArchive | None:
         """None if another process has finished this archive meanwhile."""
-        lost = frozenset[str]() if self._request.base is None else self._request.base.unusable
+        known = lost = frozenset[str]() if self._request.base is None else self._request.base.unusable
         while True:
             try:
-                return self._attempt(lost)
+                written = self._attempt(lost)
+                return None if written is None else replace(written, lost=tuple(sorted((lost | self._missing) - known)))
             except LostPack as error:
                 # The number of packs is limited, so this ends.
-                lost |= error.names
-                abandon_calls(self._crew)
+                lost |= error.names | self._abandoned()
                 self._places = ContentPlaces()
+
+    def _abandoned(self) -> frozenset[str]:
+        """Wait for the answers of all calls; return the packs that turn out to be lost meanwhile."""
+        try:
+            abandon_calls(self._crew)
+        except LostPack as error:
+            return error.names
+        return frozenset()
 
     def _attempt(self, lost: frozenset[str]) -> WrittenArchive | None:
         base, listed = self._open_base(lost)
@@ -221,7 +234,8 @@ class _Operation:
             return None, {}
         self._done.expect(2 * root.home_bytes)
         listed = _listed(self._place, root)
-        lost |= {name for name, size in root.packs.items() if name not in listed or listed[name].size != size}
+        self._missing = frozenset(name for name, size in root.packs.items() if name not in listed or listed[name].size != size)
+        lost |= self._missing
         return Base(self._place, root, self._home, lost, repacked(root), self._packs), listed
 
     def _pass(self, base: Base | None) -> HomePass:
