@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from torpor.archives.pack import PackRequest, pack
+from torpor.archives.pack import PackRequest, is_finished, pack
 from torpor.archives.packs import restore as packs_restore
 from torpor.archives.packs import write as packs_write
 from torpor.archives.packs.crew import Crew, Handlers, ProcessCrew
@@ -51,7 +51,13 @@ class ProgressMeter:
 
 
 def do_pack(order: Mapping[str, Any], key: ArchiveKey, home: Path) -> Mapping[str, object]:
+    """In format 1, unless an earlier attempt has finished this archive in format 2: one key never has two archives."""
     place = open_store(order)
+    finished = packs_write.prove_finished(place, packs_write.ArchiveRequest(key, order["generation"], order["revision"]))
+    return whole_archive(place, order, key, home) if finished is None else packs_write.result_of(finished)
+
+
+def whole_archive(place: ArchiveStore, order: Mapping[str, Any], key: ArchiveKey, home: Path) -> Mapping[str, object]:
     meter = ProgressMeter(2 * rough_size(home), write_json_line)
     wanted = PackRequest(key, generation=order["generation"], revision=order["revision"])
     head = pack(place, wanted, home, meter).head
@@ -65,7 +71,7 @@ def do_pack(order: Mapping[str, Any], key: ArchiveKey, home: Path) -> Mapping[st
 
 
 def do_pack_2(order: Mapping[str, Any], key: ArchiveKey, home: Path) -> Mapping[str, object]:
-    """In format 2."""
+    """In format 2, unless an earlier attempt has finished this archive in format 1."""
     base = order["base"]
     wanted = packs_write.ArchiveRequest(
         key,
@@ -81,10 +87,13 @@ def do_pack_2(order: Mapping[str, Any], key: ArchiveKey, home: Path) -> Mapping[
         opened_home(home, Code.VOLUME_NOT_READY) as fd,
         crew_of(packs_write.handlers_of(lambda: store_of(order), key, fd)) as crew,
     ):
+        place = open_store(order)
+        if is_finished(place, key):
+            return whole_archive(place, order, key, home)
         meter = ProgressMeter(None, write_json_line)
         if base is None:
             meter.expect(2 * rough_size(home, refuses_holes=False))
-        written = packs_write.write(open_store(order), wanted, home, fd, crew, meter)
+        written = packs_write.write(place, wanted, home, fd, crew, meter)
     return packs_write.result_of(written)
 
 
