@@ -11,13 +11,14 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from torpor.archives.pack import PackRequest, is_finished, pack
 from torpor.archives.packs import restore as packs_restore
 from torpor.archives.packs import write as packs_write
-from torpor.archives.packs.crew import Crew, Handlers, ProcessCrew
+from torpor.archives.packs.crew import crew_of
 from torpor.archives.packs.layout import root_path
 from torpor.archives.store import ArchiveStore, StoreAddress
 from torpor.archives.tree import rough_size
@@ -85,7 +86,7 @@ def do_pack_2(order: Mapping[str, Any], key: ArchiveKey, home: Path) -> Mapping[
     )
     with (
         opened_home(home, Code.VOLUME_NOT_READY) as fd,
-        crew_of(packs_write.handlers_of(lambda: store_of(order), key, fd)) as crew,
+        closing(crew_of(packs_write.handlers_of(lambda: store_of(order), key, fd))) as crew,
     ):
         place = open_store(order)
         if is_finished(place, key):
@@ -115,7 +116,7 @@ def do_unpack_2(order: Mapping[str, Any], key: ArchiveKey, home: Path) -> Mappin
     # The processes are forked before the store is opened, which starts threads.
     with (
         opened_home(home, Code.TAR_EXTRACT_FAILED) as fd,
-        crew_of(packs_restore.handlers_of(lambda: store_of(order), key, fd)) as crew,
+        closing(crew_of(packs_restore.handlers_of(lambda: store_of(order), key, fd))) as crew,
     ):
         place = open_store(order)
         root = packs_restore.find_root(place, key, order.get("manifest_root"))
@@ -145,12 +146,6 @@ def opened_home(home: Path, otherwise: Code) -> Iterator[int]:
         yield fd
     finally:
         os.close(fd)
-
-
-@contextlib.contextmanager
-def crew_of(make_handlers: Callable[[int, int], Handlers]) -> Iterator[Crew]:
-    with contextlib.closing(ProcessCrew(make_handlers)) as crew:
-        yield crew
 
 
 def store_of(order: Mapping[str, Any]) -> ArchiveStore:
