@@ -288,7 +288,7 @@ class Settings(BaseModel):
         4, ge=0, le=520, description="For how many weeks the last archive of each week is kept, besides the latest ones."
     )
     archive_format: int = Field(
-        1,
+        2,
         ge=1,
         le=2,
         description="The format of new archives. 1: one tar stream. 2: packs, of which an archive writes only what is new; "

@@ -149,6 +149,17 @@ async def test_the_preview_lists_what_a_collection_then_removes(served: Served) 
     assert after["would_remove"] == 0
 
 
+async def test_the_preview_of_a_removal_says_what_it_frees(served: Served) -> None:
+    """Of an archive in packs nothing yet: other archives may need its packs."""
+    packs = PackStage(served.here, FakePacks(served.world))
+    _, old, _ = await packs.superseded("demo")
+    await served.here.mark(str(old.key), orphan_since="now() - interval '3 hours'")
+    preview = await served.ask(lambda api: api.gc_preview())
+    [item] = preview["items"]
+    assert (item["key"], item["size_bytes"]) == (str(old.key), None)
+    assert (preview["would_remove"], preview["would_free_bytes"]) == (1, 0)
+
+
 async def test_the_preview_lists_packs_with_the_reason(served: Served) -> None:
     packs = PackStage(served.here, FakePacks(served.world))
     workspace_id, old, kept = await packs.superseded("demo")
@@ -162,6 +173,7 @@ async def test_the_preview_lists_packs_with_the_reason(served: Served) -> None:
     assert (item["name"], item["action"], item["workspace"]) == (unneeded, "mark", "demo")
     assert item["means"] == "no archive needs it any more"
     assert (preview["kept"], preview["would_mark"], preview["would_remove"]) == (3, 1, 0)
+    assert preview["kept_reasons"] == {"needed": 3}
     assert preview["left_over"] == [f"{workspace_id}/packs/{left}"]
 
     await packs.change_packs(unneeded, orphan_since="now() - interval '3 hours'")

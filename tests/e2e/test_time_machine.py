@@ -16,18 +16,20 @@ pytestmark = pytest.mark.e2e
 
 @pytest.fixture(scope="module")
 def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Product]:
-    """With archives of format 2."""
-    folder = tmp_path_factory.mktemp("time")
-    with product(folder, TORPOR_MAX_RUNNING_PER_USER="20", TORPOR_ARCHIVE_FORMAT="2") as running:
+    with product(tmp_path_factory.mktemp("time"), TORPOR_MAX_RUNNING_PER_USER="20") as running:
         yield running
 
 
-def archived(here: Product, note: str) -> str:
+def archived(here: Product, note: str, name: str = "demo") -> str:
     """The key of a new archive with this note."""
-    here.ok("start", "demo", "--wait")
-    here.ok("exec", "demo", "--", "sh", "-c", f"mkdir -p ~/folder; echo {note} > ~/folder/note; touch ~/only-{note}")
-    here.ok("archive", "demo", "--wait")
-    return str(here.show("demo")["archive_key"])
+    here.ok("start", name, "--wait")
+    here.ok("exec", name, "--", "sh", "-c", f"mkdir -p ~/folder; echo {note} > ~/folder/note; touch ~/only-{note}")
+    here.ok("archive", name, "--wait")
+    return str(here.show(name)["archive_key"])
+
+
+def formats(here: Product, name: str) -> dict[str, int]:
+    return {one["key"]: one["format"] for one in json.loads(here.ok("archives", name, "--json"))["items"]}
 
 
 def check_reading(here: Product, first: str, second: str, tmp_path: Path) -> None:
@@ -79,3 +81,30 @@ def test_back_and_forth_and_a_fork(here: Product, tmp_path: Path) -> None:
     here.ok("delete", "demo", "--purge", "--yes", "--wait")
     assert here.ok("exec", "copy", "--", "cat", "folder/note") == "first\n"
     here.ok("delete", "copy", "--purge", "--yes", "--wait")
+
+
+def test_archives_of_the_old_format_are_used_after_an_upgrade(tmp_path: Path) -> None:
+    """As an older version wrote them. The next archive has the new format."""
+    with product(tmp_path, TORPOR_ARCHIVE_FORMAT="1") as here:
+        here.ok("create", "demo", "--wait")
+        old = archived(here, "first")
+        here.stop()
+        del here.environment["TORPOR_ARCHIVE_FORMAT"]
+        here.up()
+        new = archived(here, "second")
+        assert formats(here, "demo") == {new: 2, old: 1}
+        assert here.ok("archives", "demo", "--get", "folder/note", "--archive", old) == "first\n"
+        changes = {tuple(line.split()) for line in here.ok("archives", "demo", "--diff", old, new).splitlines()}
+        assert {("changed", "folder/note"), ("added", "only-second")} <= changes
+
+        here.ok("restore", "demo", "--archive", old, "--wait")
+        assert here.show("demo")["archive_key"] == old
+        here.ok("start", "demo", "--wait")
+        assert here.ok("exec", "demo", "--", "cat", "folder/note") == "first\n"
+        again = archived(here, "third")
+        here.ok("fork", "demo", "copy", "--archive", old, "--wait")
+        assert here.ok("exec", "copy", "--", "cat", "folder/note") == "first\n"
+        assert formats(here, "demo")[again] == 2
+        preview = json.loads(here.ok("gc", "--dry-run", "--json"))
+        assert (preview["unknown_count"], preview["missing_count"], preview["would_mark"]) == (0, 0, 0), preview
+        assert (preview["packs"]["unknown_count"], preview["packs"]["missing_count"]) == (0, 0), preview

@@ -294,16 +294,19 @@ def run_job(root: ForeignRoot, job: HomeJob, home: str) -> dict[str, object]:
     return result
 
 
-def test_a_home_is_packed_and_unpacked(any_root: ForeignRoot) -> None:
+@pytest.mark.parametrize("archive_format", [1, 2])
+def test_a_home_is_packed_and_unpacked(any_root: ForeignRoot, archive_format: int) -> None:
     home = make_home(any_root.work)
     store, again = any_root.work / "store", any_root.work / "again"
     store.mkdir(mode=0o700)
     again.mkdir()
     give(home, store, again)
     archives = HomeArchives("file:///data/store", python=layout.python_argv())
-    packed = run_job(any_root, archives.pack_job(KEY, HOME, 7), "/data/home")
+    packed = run_job(any_root, archives.pack_job(KEY, HOME, 7, format=archive_format), "/data/home")
     unpacked = run_job(any_root, archives.unpack_job(KEY), "/data/again")
-    assert packed["manifest_root"] == unpacked["manifest_root"] == tree_root(home) == tree_root(again)
+    assert packed["manifest_root"] == unpacked["manifest_root"]
+    assert tree_root(home) == tree_root(again)
+    assert packed["manifest_root"] == tree_root(home) or archive_format == 2
     assert packed["files"] == 3
 
 

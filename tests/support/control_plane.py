@@ -123,7 +123,7 @@ async def control_plane(
     parallel: int = 8,
     limits: RunningLimits = RunningLimits(per_user=1000, overall=1000),
     intervals: Intervals = QUICK,
-    archive_format: int = 1,
+    archive_format: int = DEFAULTS.archive_format,
 ) -> AsyncIterator[ControlPlane]:
     """`archive_format`: the format of new archives."""
     service_database = await Database.open(database_url, Role.SERVICE)

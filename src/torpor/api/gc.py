@@ -13,7 +13,7 @@ from fastapi import APIRouter
 
 from torpor.api import wire
 from torpor.api.authentication import Asking
-from torpor.domain.pack_retention import IS_ORPHAN_PACK, PackDecision
+from torpor.domain.pack_retention import IS_ORPHAN_PACK, PackDecision, PackReason
 from torpor.domain.retention import IS_ORPHAN, Action, ArchiveDecision, GcPolicy, GcWorkspace
 from torpor.ports import Archives
 from torpor.service.gc_plan import GcPlan, comparison_report, decisions, make_gc_plan, pack_decisions, pack_report
@@ -112,14 +112,19 @@ async def _preview(collecting: GcSources) -> wire.GcPreview:
 
 async def _preview_packs(store: PackGcStore, seen: GcPlan) -> wire.GcPackPreview:
     totals = await store.totals()
+    kept: Counter[str] = Counter()
     orphans: list[tuple[GcWorkspace, PackDecision]] = []
     async for held, decided in pack_decisions(store, seen):
         orphans += [(held.holder, decision) for decision in decided if IS_ORPHAN_PACK[decision.why]]
+        kept.update(decision.why for decision in decided if not IS_ORPHAN_PACK[decision.why])
+    total = max(0, totals.kept + totals.orphans - len(orphans))
+    kept[PackReason.NEEDED] += max(0, total - kept.total())  # workspaces without any pack to mark or remove
     # Those that wait for the end of an operation come last.
     orphans.sort(key=lambda one: (one[1].goes_at is None, one[1].goes_at or seen.at, one[1].pack.name))
     actions = Counter(decision.action for _, decision in orphans)
     return wire.GcPackPreview(
-        kept=max(0, totals.kept + totals.orphans - len(orphans)),
+        kept=total,
+        kept_reasons={reason: count for reason, count in sorted(kept.items()) if count},
         would_mark=actions[Action.MARK],
         waiting=actions[Action.WAIT],
         would_remove=actions[Action.REMOVE],

@@ -435,12 +435,16 @@ class GcItem(Wire):
     key: str
     workspace: str
     workspace_id: str
-    size_bytes: int | None = Field(description="null: the archive was never verified.")
+    size_bytes: int | None = Field(
+        description="What its removal frees. null: its space is in packs, which are removed later, or it was never verified."
+    )
     why: str
     means: str
     action: Action = Field(description="What a collection would do with the archive now.")
     orphan_since: datetime | None
-    goes_at: datetime | None = Field(description="The archive is not removed before this time.")
+    goes_at: datetime | None = Field(
+        description="The archive is not removed before this time; null: a program that reads it must end first."
+    )
 
 
 class GcPackItem(Wire):
@@ -491,6 +495,7 @@ class GcPackPreview(GcPackDifferences):
     """What a collection would do with packs now."""
 
     kept: int
+    kept_reasons: dict[str, int] = Field(description="How many packs are kept, by reason.")
     would_mark: int
     waiting: int
     would_remove: int

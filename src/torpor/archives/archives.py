@@ -14,13 +14,13 @@ from torpor.archives.blocking_calls import Threads, run_in_thread
 from torpor.archives.copying import copy_archive
 from torpor.archives.entries import ArchiveMismatch
 from torpor.archives.manifest import FORMAT, MANIFEST_NAME, ManifestHead, fetch_head, object_path
-from torpor.archives.pack import PackRequest, pack_empty
+from torpor.archives.pack import PackRequest, is_finished, pack_empty
 from torpor.archives.packs.copy import copy_packed
 from torpor.archives.packs.layout import pack_path, root_path
 from torpor.archives.packs.listing import listed
 from torpor.archives.packs.pack_check import check_packs, prove_pack
 from torpor.archives.packs.root import fetch_root
-from torpor.archives.packs.write import ArchiveRequest, proven_packed, write_empty
+from torpor.archives.packs.write import ArchiveRequest, prove_finished, proven_packed, write_empty
 from torpor.archives.store import ArchiveStore, ObjectMissing, StoreAddress
 from torpor.archives.unpack import judged
 from torpor.domain.errors import Code, Failed, Refused, TorporError, Unavailable
@@ -136,12 +136,16 @@ class HomeArchives:
 
     async def create_empty(self, key: ArchiveKey, home: Home, revision: int, *, format: int = 1) -> ProvenArchive:  # noqa: A002
         _check(key, home)
-        if format != FORMAT:
-            wanted = ArchiveRequest(key, home.generation, revision)
-            written = await self._ask(lambda place: write_empty(place, wanted, mode=self._empty_home_mode))
-            return proven_packed(written)
-        order = PackRequest(key, generation=home.generation, revision=revision)
-        return _proven_whole(await self._ask(lambda place: pack_empty(place, order, mode=self._empty_home_mode).head))
+        return await self._ask(lambda place: self._empty(place, key, home.generation, revision, is_packed=format != FORMAT))
+
+    def _empty(self, place: ArchiveStore, key: ArchiveKey, generation: int, revision: int, *, is_packed: bool) -> ProvenArchive:
+        wanted = ArchiveRequest(key, generation, revision)
+        if is_packed and not is_finished(place, key):
+            return proven_packed(write_empty(place, wanted, mode=self._empty_home_mode))
+        if not is_packed and (finished := prove_finished(place, wanted)) is not None:
+            return proven_packed(finished)
+        order = PackRequest(key, generation=generation, revision=revision)
+        return _proven_whole(pack_empty(place, order, mode=self._empty_home_mode).head)
 
     async def copy(self, source: ArchiveKey, target: ArchiveKey, progress: Progress) -> ProvenArchive:
         loop, is_cancelled, counted = asyncio.get_running_loop(), Event(), 0

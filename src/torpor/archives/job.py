@@ -11,13 +11,14 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from torpor.archives.pack import PackRequest, pack
+from torpor.archives.pack import PackRequest, is_finished, pack
 from torpor.archives.packs import restore as packs_restore
 from torpor.archives.packs import write as packs_write
-from torpor.archives.packs.crew import Crew, Handlers, ProcessCrew
+from torpor.archives.packs.crew import crew_of
 from torpor.archives.packs.layout import root_path
 from torpor.archives.store import ArchiveStore, StoreAddress
 from torpor.archives.tree import rough_size
@@ -51,7 +52,13 @@ class ProgressMeter:
 
 
 def do_pack(order: Mapping[str, Any], key: ArchiveKey, home: Path) -> Mapping[str, object]:
+    """In format 1, unless an earlier attempt has finished this archive in format 2: one key never has two archives."""
     place = open_store(order)
+    finished = packs_write.prove_finished(place, packs_write.ArchiveRequest(key, order["generation"], order["revision"]))
+    return whole_archive(place, order, key, home) if finished is None else packs_write.result_of(finished)
+
+
+def whole_archive(place: ArchiveStore, order: Mapping[str, Any], key: ArchiveKey, home: Path) -> Mapping[str, object]:
     meter = ProgressMeter(2 * rough_size(home), write_json_line)
     wanted = PackRequest(key, generation=order["generation"], revision=order["revision"])
     head = pack(place, wanted, home, meter).head
@@ -65,7 +72,7 @@ def do_pack(order: Mapping[str, Any], key: ArchiveKey, home: Path) -> Mapping[st
 
 
 def do_pack_2(order: Mapping[str, Any], key: ArchiveKey, home: Path) -> Mapping[str, object]:
-    """In format 2."""
+    """In format 2, unless an earlier attempt has finished this archive in format 1."""
     base = order["base"]
     wanted = packs_write.ArchiveRequest(
         key,
@@ -79,12 +86,15 @@ def do_pack_2(order: Mapping[str, Any], key: ArchiveKey, home: Path) -> Mapping[
     )
     with (
         opened_home(home, Code.VOLUME_NOT_READY) as fd,
-        crew_of(packs_write.handlers_of(lambda: store_of(order), key, fd)) as crew,
+        closing(crew_of(packs_write.handlers_of(lambda: store_of(order), key, fd))) as crew,
     ):
+        place = open_store(order)
+        if is_finished(place, key):
+            return whole_archive(place, order, key, home)
         meter = ProgressMeter(None, write_json_line)
         if base is None:
             meter.expect(2 * rough_size(home, refuses_holes=False))
-        written = packs_write.write(open_store(order), wanted, home, fd, crew, meter)
+        written = packs_write.write(place, wanted, home, fd, crew, meter)
     return packs_write.result_of(written)
 
 
@@ -106,7 +116,7 @@ def do_unpack_2(order: Mapping[str, Any], key: ArchiveKey, home: Path) -> Mappin
     # The processes are forked before the store is opened, which starts threads.
     with (
         opened_home(home, Code.TAR_EXTRACT_FAILED) as fd,
-        crew_of(packs_restore.handlers_of(lambda: store_of(order), key, fd)) as crew,
+        closing(crew_of(packs_restore.handlers_of(lambda: store_of(order), key, fd))) as crew,
     ):
         place = open_store(order)
         root = packs_restore.find_root(place, key, order.get("manifest_root"))
@@ -136,12 +146,6 @@ def opened_home(home: Path, otherwise: Code) -> Iterator[int]:
         yield fd
     finally:
         os.close(fd)
-
-
-@contextlib.contextmanager
-def crew_of(make_handlers: Callable[[int, int], Handlers]) -> Iterator[Crew]:
-    with contextlib.closing(ProcessCrew(make_handlers)) as crew:
-        yield crew
 
 
 def store_of(order: Mapping[str, Any]) -> ArchiveStore:

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from torpor.archives.entries import HOME, ArchiveMismatch, Entry, EntryKind
-from torpor.archives.file_lookup import file_at
+from torpor.archives.file_lookup import file_at, plain_path
 from torpor.archives.manifest import FORMAT, Manifest, object_path
 from torpor.archives.packs.reading import PackedArchive
 from torpor.archives.packs.root import fetch_root
@@ -89,7 +89,7 @@ def open_archive(place: ArchiveStore, key: ArchiveKey) -> ReadableArchive:
 
 def below(entries: Iterable[Entry], folder: str) -> Iterator[Entry]:
     """The entries directly in this folder; of a file, the file itself. Refused `no_such_file` if there is neither."""
-    wanted = folder.strip("/")
+    wanted = plain_path(folder)
     is_home, is_found = wanted in ("", HOME), False
     for entry in entries:
         above, _, _ = entry.path.rpartition("/")

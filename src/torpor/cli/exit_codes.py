@@ -92,6 +92,8 @@ ADVICE: Mapping[str, str] = {
     "restore_in_progress": "`torpor restore {workspace} --cancel` keeps the present home",
     "no_restore": "`torpor explain {workspace}` explains its status",
     "no_archive": "`torpor archive {workspace} --wait` archives it",
+    "no_such_file": "`torpor archives {workspace} --list FOLDER` lists a folder of an archive",
+    "archive_damaged": "`torpor archives {workspace}` shows which archives are damaged",
     "archive_collected": "`torpor archives {workspace}` lists the archives that exist",
     "unknown_template": "`torpor templates` lists them",
     "command_required": "such as: torpor create NAME --template command -- PROGRAM ARGUMENT...",

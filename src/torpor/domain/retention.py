@@ -198,6 +198,7 @@ class GcArchive:
     key: str
     op_id: str
     size_bytes: int | None
+    """What its removal frees. None: it has packs, which are removed later; or it was never verified."""
     proven_at: datetime | None
     """None: never. An operation left it incomplete, and it cannot be restored."""
     orphan_since: datetime | None = None

@@ -267,10 +267,10 @@ async def _kept_archive(writing: ServiceTransaction, workspace: Workspace, archi
 
 
 def _no_such_archive(workspace: Workspace, kept: Sequence[StoredArchive], archive_key: str) -> NoReturn:
-    another = " It is an archive of another workspace." if _is_of_another(workspace, archive_key) else ""
+    another = ": its key names another workspace" if _is_of_another(workspace, archive_key) else ""
     raise Refused(
         "no_such_archive",
-        f"{archive_key!r} is not an archive of {workspace.name!r}.{another}",
+        f"{archive_key!r} is not an archive of {workspace.name!r}{another}",
         archive_keys=[str(one.archive.key) for one in kept],
     )
 

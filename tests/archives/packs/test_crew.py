@@ -1,12 +1,14 @@
 """Processes of a job: their answers, their errors, and their end."""
 
+import errno
 import os
 import signal
 from collections.abc import Callable, Iterator
+from contextlib import closing
 
 import pytest
 
-from torpor.archives.packs.crew import Handlers, ProcessCrew, abandon_calls, finish_calls
+from torpor.archives.packs.crew import Handlers, InlineCrew, ProcessCrew, abandon_calls, crew_of, finish_calls
 from torpor.domain.errors import Code, Failed
 
 
@@ -75,3 +77,28 @@ def test_a_killed_process_is_an_error_and_no_call_waits_for_it(crew: ProcessCrew
     crew.call(1, "who")
     with pytest.raises(Failed, match="ended unexpectedly"):
         abandon_calls(crew)
+
+
+def test_without_processes_the_job_works_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container may limit the number of processes."""
+    forked: list[int] = []
+    fork = os.fork
+
+    def fork_once() -> int:
+        if forked:
+            raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+        pid = fork()
+        if pid:
+            forked.append(pid)
+        return pid
+
+    monkeypatch.setattr(os, "fork", fork_once)
+    with closing(crew_of(handlers)) as crew:
+        assert isinstance(crew, InlineCrew)
+        found: list[object] = []
+        crew.call(0, "who", then=found.append)
+        crew.call(0, "pid", then=found.append)
+        finish_calls(crew)
+        assert found == [(0, 1), os.getpid()]
+    with pytest.raises(ChildProcessError):
+        os.waitpid(forked[0], 0)  # the process that was forked is gone

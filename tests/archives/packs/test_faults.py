@@ -352,6 +352,17 @@ def become_directory(cache: Path) -> None:
     cache.mkdir()
 
 
+def become_fifo(cache: Path) -> None:
+    cache.unlink()
+    os.mkfifo(cache)
+
+
+def become_link(cache: Path, target: Path | None = None) -> None:
+    """By default to the cache itself, under another name."""
+    elsewhere = cache.rename(cache.with_name("elsewhere"))
+    cache.symlink_to(target or elsewhere)
+
+
 CACHES: dict[str, Callable[[Path], None]] = {
     "lost": Path.unlink,
     "empty": lambda cache: os.truncate(cache, 0),
@@ -372,6 +383,10 @@ CACHES: dict[str, Callable[[Path], None]] = {
     "without a time": lambda cache: rewritten(cache, at_ns=None),
     "with one more field": lambda cache: rewritten(cache, more=1),
     "a directory": become_directory,
+    "a FIFO": become_fifo,
+    "a link": become_link,
+    "without end": lambda cache: become_link(cache, Path("/dev/zero")),
+    "too long": lambda cache: rewritten(cache, more=" " * 5000),
 }
 
 

@@ -181,3 +181,27 @@ def test_damaged_refs_are_found_while_many_changed_files_are_read(tmp_path: Path
     third = world.home("third")
     run(world.archives.unpack_job(OTHER, second.archive.manifest_root), third).result  # noqa: B018
     assert tree_root(third) == tree_root(again)
+
+
+@pytest.mark.parametrize("formats", [(1, 2), (2, 1)])
+def test_an_operation_that_continues_with_another_format_keeps_its_finished_archive(
+    world: ArchiveWorld, formats: tuple[int, int]
+) -> None:
+    """The setting was changed, or Torpor was upgraded, after the archive was written and before the database knew it."""
+    home, again = world.home(), world.home("again")
+    (home / "note").write_text("mine")
+    first, second = (run(world.archives.pack_job(KEY, HOME, 7, format=one), home) for one in formats)
+    assert packed(world, second).archive == packed(world, first).archive
+    assert packed(world, second).format == formats[0]
+    restored = run(world.archives.unpack_job(KEY, packed(world, second).archive.manifest_root), again)
+    assert restored.result["files"] == 1
+    assert (again / "note").read_text() == "mine"
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("formats", [(1, 2), (2, 1)])
+async def test_an_empty_archive_keeps_its_format(world: ArchiveWorld, formats: tuple[int, int]) -> None:
+    first, second = [await world.archives.create_empty(KEY, HOME, 0, format=one) for one in formats]
+    assert second.archive == first.archive
+    assert second.format == formats[0]
+    assert await world.archives.manifest_root(KEY) == second.archive.manifest_root

@@ -81,6 +81,7 @@ PREVIEW = {
     "packs": {
         **NO_DIFFERENCES,
         "kept": 41,
+        "kept_reasons": {"needed": 40, "in_error": 1},
         "would_mark": 2,
         "waiting": 3,
         "would_remove": 1,
@@ -102,7 +103,9 @@ def test_a_dry_run_only_reads(torpor: Torpor, api: ScriptedApi) -> None:
         "2.0 KiB",
         "its workspace has enough newer archives",
         "and 5 more",
-        "5 (4 pointed at, 1 in error)",
+        "4: its workspace is restored from it",
+        "1: its workspace has an error",
+        "40: an archive needs it",
         "1 archive is in the database but not in the store:",
         "ws/lost",
         "op-hash",
@@ -122,7 +125,7 @@ def test_a_collection_is_waited_for(torpor: Torpor, api: ScriptedApi) -> None:
     ended = torpor("gc")
     assert ended.code == 0
     for told in (
-        "3 (4.0 KiB)",
+        "4.0 KiB",
         "1 archive is in the store, left behind by an operation",
         "ws/left",
         "ws/stuck could not be removed: locked",

@@ -224,7 +224,7 @@ def test_the_history_shows_durations_and_outcomes() -> None:
 
 def test_archives_are_shown_with_size_and_time_of_proof() -> None:
     archive = {
-        "key": "w/1-2",
+        "key": "5b5c1f0e-8a51-4c38-9a53-0d8f2a6f5c11/a0000000-0000-4000-8000-000000000001",
         "generation": 1,
         "revision": 2,
         "size_bytes": 2048,
@@ -236,8 +236,14 @@ def test_archives_are_shown_with_size_and_time_of_proof() -> None:
         "is_damaged": False,
     }
     lines = to_text(render.archives([archive, {**archive, "is_damaged": True}], NOW)).splitlines()[1:]
-    shown = "w/1-2 3 min ago 1 2 2.0 KiB 7 B 9 B 3 min ago"
+    shown = "a0000000 3 min ago 1 2 2.0 KiB 7 B 9 B 3 min ago"
     assert [" ".join(line.split()) for line in lines] == [f"{shown} current", f"{shown} damaged"]
+
+
+def test_keys_are_as_long_as_needed_to_tell_them_apart() -> None:
+    assert render.short_keys(["w/a0000000-0001", "w/b0000000-0001"]) == ["a0000000", "b0000000"]
+    assert render.short_keys(["w/a0000000-0001", "w/a0000000-0011"]) == ["a0000000-000", "a0000000-001"]
+    assert render.short_keys([]) == []
 
 
 def test_an_explanation_ends_with_the_possible_actions() -> None:

@@ -214,6 +214,11 @@ async def test_the_files_of_a_new_home_belong_to_its_user(engine: ContainerEngin
     folder = engine.volumes / home_name(home) / "_data"
     found = {path.name: (path.stat().st_uid, oct(path.stat().st_mode & 0o777)) for path in folder.iterdir()}
     assert found == {"workspace": (1000, "0o700"), ".torpor": (0, "0o755")}
+    assert {path.name: path.stat().st_uid for path in (folder / ".torpor").iterdir()} == {
+        "birth": 0,
+        "marker.json": 0,
+        "cache": 1000,
+    }
     assert '"manifest_root": "root"' in (folder / ".torpor" / "marker.json").read_text()
 
 

@@ -12,6 +12,7 @@ from tests.support import open_folder
 from tests.support.container_engine import ContainerEngine
 from tests.support.waiting import until
 from torpor.archives.archives import HomeArchives
+from torpor.archives.packs import stat_cache
 from torpor.domain.errors import Code, Failed
 from torpor.domain.records import ArchiveKey
 from torpor.kit import layout
@@ -46,8 +47,11 @@ def jobs_of(engine: ContainerEngine, home: Home) -> list[str]:
     return engine.docker("ps", "--all", "--quiet", "--filter", f"name=job-{home_name(home)}").split()
 
 
+@pytest.mark.parametrize("archive_format", [1, 2])
 @pytest.mark.parametrize("job_image", [""], ids=["an image without files"])
-async def test_a_home_is_archived_and_restored(engine: ContainerEngine, make_runtime: MakeRuntime, job_image: str) -> None:
+async def test_a_home_is_archived_and_restored(
+    engine: ContainerEngine, make_runtime: MakeRuntime, job_image: str, archive_format: int
+) -> None:
     with open_folder.open_folder() as folder:
         store = folder / "store"
         store.mkdir()
@@ -64,7 +68,7 @@ async def test_a_home_is_archived_and_restored(engine: ContainerEngine, make_run
         key = ArchiveKey(home.workspace_id, "a0000000-0000-4000-8000-000000000001")
         heard: list[int] = []
         result = await runtime.run_at_home(
-            home, archives.pack_job(key, home, 0), FENCE, lambda done, _total: heard.append(done)
+            home, archives.pack_job(key, home, 0, format=archive_format), FENCE, lambda done, _total: heard.append(done)
         )
         packed = archives.proven(key, home, 0, result)
         assert heard
@@ -76,6 +80,8 @@ async def test_a_home_is_archived_and_restored(engine: ContainerEngine, make_run
         await runtime.mark_volume(again, marker_of(again, packed.archive.manifest_root), FENCE)
         assert (files_of(engine, again) / "file").read_text() == "content"
         assert (files_of(engine, again) / "file").stat().st_uid == 1000
+        cached = files_of(engine, again).parent / ".torpor" / "cache" / "workspace.stat-cache"
+        assert cached.exists() == (archive_format == 2 and stat_cache.is_used_at(files_of(engine, again)))
         assert jobs_of(engine, again) == []
 
 

@@ -95,12 +95,16 @@ class ProcessCrew:
     def __init__(self, make_handlers: Callable[[int, int], Handlers], size: int | None = None) -> None:
         self.size = size or min(MOST_PROCESSES, max(2, len(os.sched_getaffinity(0))))
         self._members: list[_Member] = []
-        for number in range(self.size):
-            self._members.append(
-                _Member.fork(make_handlers, number, self.size, [member.connection for member in self._members])
-            )
-        for member in self._members:
-            member.start_sending()
+        try:
+            for number in range(self.size):
+                self._members.append(
+                    _Member.fork(make_handlers, number, self.size, [member.connection for member in self._members])
+                )
+            for member in self._members:
+                member.start_sending()
+        except (OSError, RuntimeError):  # RuntimeError: no thread can be started
+            self.close()
+            raise
         self._by_connection = {member.connection: member for member in self._members}
 
     def call(self, member: int, verb: str, *arguments: Any, then: Then | None = None) -> None:
@@ -121,6 +125,14 @@ class ProcessCrew:
         for member in self._members:
             member.kill()
         self._members.clear()
+
+
+def crew_of(make_handlers: Callable[[int, int], Handlers]) -> Crew:
+    """Processes; if a limit of the machine or the container forbids them, this process alone does the work."""
+    try:
+        return ProcessCrew(make_handlers)
+    except (OSError, RuntimeError):
+        return InlineCrew(make_handlers)
 
 
 class _Member:

@@ -2,12 +2,17 @@
 
 The cache belongs to one archive, home directory, file system and boot of the machine. It is checksummed and replaced
 by a rename. A cache that is lost or not valid costs time only: all files are read then.
+
+On volumes of engines the workspace's user can write it. A forged cache can only keep changes of this home out of its next
+archive: it has numbers and no paths. A link, a FIFO or a file without end must not stop or mislead a job.
 """
 
+import errno
 import hashlib
 import json
 import os
 import re
+import stat
 import time
 from array import array
 from collections.abc import Iterator
@@ -20,11 +25,12 @@ FORMAT = 1
 FILE_SYSTEMS = frozenset({"ext4", "xfs", "btrfs"})
 """On these every change sets the ctime, and inode numbers are stable."""
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-OWN_FOLDER = ".torpor"
-"""On volumes of engines, files of Torpor are in this folder beside the home."""
+OWN_FOLDERS = (".torpor/cache", ".torpor")
+"""On volumes of engines, files of Torpor are beside the home. With Docker, a job can write only the first of these folders."""
 ESCAPED = re.compile(rb"\\([0-7]{3})")
 """A space, tab, newline or backslash in the list of mounts."""
 CHECKSUM_BYTES = 32
+MOST_HEAD_BYTES = 4096
 FIELDS = 5
 NEVER = (0, 0, 0, 0, 0)
 """In place of an entry that must be read again."""
@@ -33,8 +39,8 @@ StatKey = tuple[int, int, int, int, int]
 
 
 def cache_file(home: Path) -> Path:
-    own = home.parent / OWN_FOLDER
-    return (own if own.is_dir() else home.parent) / f"{home.name}.stat-cache"
+    own = (home.parent / name for name in OWN_FOLDERS)
+    return next((folder for folder in own if folder.is_dir()), home.parent) / f"{home.name}.stat-cache"
 
 
 class StatRecords:
@@ -95,7 +101,7 @@ def remove_cache(home: Path) -> None:
 def read_cache(home: Path, key: ArchiveKey, manifest_root: str, count: int) -> StatRecords | None:
     """The records of this archive's entries; None if there is no valid cache."""
     try:
-        content = cache_file(home).read_bytes()
+        content = _content(cache_file(home), MOST_HEAD_BYTES + FIELDS * 8 * count + CHECKSUM_BYTES)
         bound = _binding(home)
     except OSError:
         return None
@@ -116,10 +122,22 @@ def read_cache(home: Path, key: ArchiveKey, manifest_root: str, count: int) -> S
     return records if records.are_older_than(at_ns) else None
 
 
+def _content(path: Path, most_bytes: int) -> bytes:
+    """Of a regular file, at most so many bytes; OSError if it is none."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", os.fspath(path))
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            return file.read(most_bytes)
+    finally:
+        os.close(descriptor)
+
+
 def _binding(home: Path) -> dict[str, object] | None:
     """What the cache belongs to; None on a file system where it is not used."""
     seen = home.stat()
-    if _file_system(home) not in FILE_SYSTEMS:
+    if not is_used_at(home):
         return None
     return {
         # After a power cut a file can have new bytes and old times: times are written later than data.
@@ -131,6 +149,10 @@ def _binding(home: Path) -> dict[str, object] | None:
         "uid": seen.st_uid,
         "gid": seen.st_gid,
     }
+
+
+def is_used_at(home: Path) -> bool:
+    return _file_system(home) in FILE_SYSTEMS
 
 
 def _file_system(home: Path) -> str:
@@ -148,15 +170,17 @@ def _file_system(home: Path) -> str:
 def _time_after(home: Path, ctime_ns: int) -> int:
     """A time of this file system that is later than this ctime: clocks of file systems advance in steps."""
     probe = cache_file(home).with_suffix(".probe")
+    probe.unlink(missing_ok=True)
+    descriptor = os.open(probe, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         while True:
-            probe.write_bytes(b"")
-            probe.chmod(0o600)
-            at_ns = probe.stat().st_ctime_ns
+            os.fchmod(descriptor, 0o600)
+            at_ns = os.fstat(descriptor).st_ctime_ns
             if at_ns > ctime_ns:
                 return at_ns
             if ctime_ns - at_ns > 1_000_000_000:
                 raise OSError("the clock was set back")
             time.sleep(0.001)
     finally:
+        os.close(descriptor)
         probe.unlink(missing_ok=True)

@@ -132,6 +132,14 @@ def write(place: ArchiveStore, request: ArchiveRequest, home: Path, home_fd: int
         return prove_archive(place, request, crew, done)
 
 
+def prove_finished(place: ArchiveStore, request: ArchiveRequest) -> WrittenArchive | None:
+    """Prove an archive that an earlier attempt has finished in this format; None if there is none."""
+    with _judged(request.key), closing(InlineCrew(lambda _member, _size: {"prove": prover(place, request.key)})) as crew:
+        if fetch_root(place, request.key) is None:
+            return None
+        return prove_archive(place, request, crew, lambda _count: None)
+
+
 def write_empty(place: ArchiveStore, request: ArchiveRequest, *, mode: int) -> WrittenArchive:
     """Write and prove the archive of an empty home."""
     with _judged(request.key), closing(InlineCrew(lambda _member, _size: {"prove": prover(place, request.key)})) as crew:

@@ -20,6 +20,8 @@ from torpor.cli.output.wording import (
     times,
     waits_for_disk,
 )
+from torpor.domain.pack_retention import PACK_WORDS
+from torpor.domain.retention import WORDS
 from torpor.domain.states import Operation
 from torpor.domain.status import STATUS_OF_OPERATION
 
@@ -37,6 +39,15 @@ PHASE_STYLE = {
 
 OUTCOME_WORDS = {"DONE": "done", "FAILED": "failed", "TURNED": "canceled", "ABANDONED": "abandoned"}
 OUTCOME_STYLE = {"DONE": "green", "FAILED": "red", "TURNED": "yellow", "ABANDONED": "yellow"}
+
+# Why an archive or a pack is kept.
+KEPT_ARCHIVES: Mapping[str, str] = {
+    **{reason.value: words for reason, words in WORDS.items()},
+    "unquestioned": "its workspace has no more archives than are always kept",
+}
+KEPT_PACKS: Mapping[str, str] = {reason.value: words for reason, words in PACK_WORDS.items()}
+
+SHORT_KEY = 8
 
 EMPTY = text("")
 
@@ -167,7 +178,7 @@ def archives(items: Sequence[Record], now: datetime) -> Renderable:
         ],
         [
             [
-                text(item["key"]),
+                text(key),
                 text(ago(item["made_at"], now)),
                 text(item["generation"]),
                 text(item["revision"]),
@@ -177,9 +188,16 @@ def archives(items: Sequence[Record], now: datetime) -> Renderable:
                 text(ago(item["proven_at"], now) if item["proven_at"] else "never"),
                 _archive_state(item),
             ]
-            for item in items
+            for key, item in zip(short_keys([item["key"] for item in items]), items, strict=True)
         ],
     )
+
+
+def short_keys(keys: Sequence[str]) -> list[str]:
+    """The beginnings of the operation ids, as long as needed to tell them apart: whole keys do not fit in a terminal."""
+    op_ids = [key.rpartition("/")[2] for key in keys]
+    length = next((length for length in range(SHORT_KEY, 36) if len({one[:length] for one in op_ids}) == len(set(op_ids))), 36)
+    return [one[:length] for one in op_ids]
 
 
 def holds(items: Sequence[Record], now: datetime) -> Renderable:
@@ -202,95 +220,80 @@ def holds(items: Sequence[Record], now: datetime) -> Renderable:
 
 def gc_preview(preview: Record, now: datetime) -> Renderable:
     """What a garbage collection would do."""
-    parts: list[Renderable] = []
-    if preview["items"]:
-        rows = [
+    packs = preview["packs"]
+    parts: list[Renderable] = [
+        *_orphans(preview, now, ("KEY", "key"), "after it is no longer read"),
+        *_orphans(packs, now, ("PACK", "name"), "after the operation in progress"),
+        facts(
             [
-                text(item["key"]),
-                text(item["workspace"]),
-                text(size(item["size_bytes"])),
-                text(item["means"]),
-                text("now", "red") if item["action"] == "remove" else text(ago(item["goes_at"], now)),
+                *_planned("archives", preview),
+                *_kept_words("archives", preview["kept"], KEPT_ARCHIVES),
+                *_planned("packs", packs),
+                *_kept_words("packs", packs["kept_reasons"], KEPT_PACKS),
+                ("last collection", text(ago(preview["last"]["ran_at"], now))),
             ]
-            for item in preview["items"]
-        ]
-        parts.append(table(["KEY", "WORKSPACE", Column("SIZE", is_right=True), "REASON", "REMOVED"], rows))
-        if preview["left_out"]:
-            parts.append(text(f"and {preview['left_out']} more"))
-        parts.append(EMPTY)
-    removed = f"{preview['would_remove']} ({size(preview['would_free_bytes'])})" if preview["would_remove"] else "0"
-    kept = ", ".join(f"{count} {reason.replace('_', ' ')}" for reason, count in preview["kept"].items())
-    counts = [
-        ("would be removed now", text(removed)),
-        ("would be marked now", text(preview["would_mark"])),
-        ("marked, in their grace period", text(preview["waiting"])),
-        ("kept", text(f"{sum(preview['kept'].values())}{f' ({kept})' if kept else ''}")),
-        ("last collection", text(ago(preview["last"]["ran_at"], now))),
+        ),
+        *_mismatches(preview),
+        *_mismatches(packs, "pack"),
     ]
-    parts += [facts(counts), *_mismatches(preview), *_pack_preview(preview["packs"], now)]
     if preview["would_skip"]:
         parts.append(text(f"A collection would change nothing now: {preview['would_skip']}", "yellow"))
     return Group(tuple(parts))
 
 
+def _orphans(preview: Record, now: datetime, identity: tuple[str, str], paused: str) -> Iterable[Renderable]:
+    """Each archive or pack that is not needed, why, and when it is removed."""
+    if not preview["items"]:
+        return
+    heading, field = identity
+    rows = [
+        [
+            text(item[field]),
+            text(item["workspace"]),
+            text(size(item["size_bytes"])),
+            text(item["means"]),
+            text("now", "red")
+            if item["action"] == "remove"
+            else text(ago(item["goes_at"], now) if item["goes_at"] else paused),
+        ]
+        for item in preview["items"]
+    ]
+    yield table([heading, "WORKSPACE", Column("FREES", is_right=True), "REASON", "REMOVED"], rows)
+    if preview["left_out"]:
+        yield text(f"and {preview['left_out']} more")
+    yield EMPTY
+
+
+def _planned(noun: str, preview: Record) -> Iterable[tuple[str, Text]]:
+    removed = f"{preview['would_remove']} ({size(preview['would_free_bytes'])})" if preview["would_remove"] else "0"
+    yield f"{noun} to remove now", text(removed)
+    yield f"{noun} to mark now", text(preview["would_mark"])
+    yield f"{noun} marked before, in their grace period", text(preview["waiting"])
+
+
+def _kept_words(noun: str, kept: Mapping[str, int], words: Mapping[str, str]) -> Iterable[tuple[str, Text]]:
+    yield f"{noun} kept", text(sum(kept.values()))
+    yield from (("", text(f"{count}: {words.get(reason, reason)}")) for reason, count in kept.items())
+
+
 def gc_report(report: Record) -> Renderable:
     """What a garbage collection did."""
+    packs = report["packs"]
     counts = [
-        ("removed", text(f"{report['removed']} ({size(report['freed_bytes'])})" if report["removed"] else "0")),
-        ("marked, in their grace period", text(report["orphans"])),
-        ("kept", text(report["kept"])),
+        ("archives removed", text(report["removed"])),
+        ("archives marked, in their grace period", text(report["orphans"])),
+        ("archives kept", text(report["kept"])),
+        ("packs removed", text(packs["removed"])),
+        ("packs marked, in their grace period", text(packs["orphans"])),
+        ("packs kept", text(packs["kept"])),
+        *([("packs damaged", text(packs["damaged"], "red"))] if packs["damaged"] else []),
+        ("freed", text(size(report["freed_bytes"]))),
     ]
     failed = [text(f"{key} could not be removed: {why}", "yellow") for key, why in report["failed"].items()]
-    return Group((facts(counts), *failed, *_mismatches(report), *_pack_report(report["packs"])))
-
-
-def _pack_preview(packs: Record, now: datetime) -> Iterable[Renderable]:
-    """What a garbage collection would do with the packs of archives of format 2."""
-    if packs["items"]:
-        rows = [
-            [
-                text(item["name"]),
-                text(item["workspace"]),
-                text(size(item["size_bytes"])),
-                text(item["means"]),
-                text("now", "red")
-                if item["action"] == "remove"
-                else text(ago(item["goes_at"], now) if item["goes_at"] else "after the operation in progress"),
-            ]
-            for item in packs["items"]
-        ]
-        yield EMPTY
-        yield table(["PACK", "WORKSPACE", Column("SIZE", is_right=True), "REASON", "REMOVED"], rows)
-        if packs["left_out"]:
-            yield text(f"and {packs['left_out']} more")
-        yield EMPTY
-    counts = (packs["would_remove"], packs["would_mark"], packs["waiting"], packs["kept"])
-    if any(counts):
-        removed = f"{packs['would_remove']} ({size(packs['would_free_bytes'])})" if packs["would_remove"] else "0"
-        yield facts(
-            [
-                ("packs that would be removed now", text(removed)),
-                ("packs that would be marked now", text(packs["would_mark"])),
-                ("packs marked, in their grace period", text(packs["waiting"])),
-                ("packs kept", text(packs["kept"])),
-            ]
-        )
-    yield from _mismatches(packs, "pack")
-
-
-def _pack_report(packs: Record) -> Iterable[Renderable]:
-    if any((packs["removed"], packs["orphans"], packs["kept"])):
-        yield facts(
-            [
-                ("packs removed", text(packs["removed"])),
-                ("packs marked, in their grace period", text(packs["orphans"])),
-                ("packs kept", text(packs["kept"])),
-                *([("packs damaged", text(packs["damaged"], "red"))] if packs["damaged"] else []),
-            ]
-        )
-    for key, why in packs["unreadable_roots"].items():
-        yield text(f"No pack of the workspace of {key} is removed: {why}", "yellow")
-    yield from _mismatches(packs, "pack")
+    unreadable = [
+        text(f"No pack of the workspace of {key} is removed: {why}", "yellow") for key, why in packs["unreadable_roots"].items()
+    ]
+    return Group((facts(counts), *failed, *unreadable, *_mismatches(report), *_mismatches(packs, "pack")))
 
 
 def _mismatches(record: Record, noun: str = "archive") -> Iterable[Text]:

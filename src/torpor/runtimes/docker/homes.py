@@ -22,7 +22,16 @@ from torpor.runtimes.docker.docker_client import CONFLICT, NOT_FOUND, DockerClie
 from torpor.runtimes.docker.engine_network import EngineNetwork
 from torpor.runtimes.docker.listing import EngineListing, ListedHome, ListedVolume, listing
 from torpor.runtimes.docker.object_names import IDENTITY, SILENT
-from torpor.runtimes.home_record import ABSENT, BIRTH_FILE, MARKER_FILE, OWN_FOLDER, HomeRecord, RecordState, marker_facts
+from torpor.runtimes.home_record import (
+    ABSENT,
+    BIRTH_FILE,
+    CACHE_FOLDER,
+    MARKER_FILE,
+    OWN_FOLDER,
+    HomeRecord,
+    RecordState,
+    marker_facts,
+)
 from torpor.runtimes.object_labels import BIRTH, INSTALLATION, NONCE, ObjectKind, home_labels, labels
 from torpor.runtimes.program_orders import HOME
 
@@ -245,7 +254,11 @@ class EngineHomes:
     async def put_folders(self, listed: ListedHome) -> None:
         """The folders of a new home. Repeating it changes nothing."""
         birth = PackedFile(f"{OWN_FOLDER}/{BIRTH_FILE}", listed.birth.encode(), 0o644, 0)
-        folders = [PackedFile(FOLDER, None, 0o700, self._user), PackedFile(OWN_FOLDER, None, 0o755, 0)]
+        folders = [
+            PackedFile(FOLDER, None, 0o700, self._user),
+            PackedFile(OWN_FOLDER, None, 0o755, 0),
+            PackedFile(f"{OWN_FOLDER}/{CACHE_FOLDER}", None, 0o700, self._user),
+        ]
         await self._put(listed.home, [*folders, birth])
 
     async def put_marker(self, listed: ListedHome, marker: Marker) -> None:

@@ -73,8 +73,9 @@ SELECT id::text AS id, name, archive_key, op_id::text AS op_id, operation <> 'NO
 FROM workspaces WHERE id = ANY ($1::uuid[]) ORDER BY id;
 
 -- name: archives_of_holders
-SELECT workspace_id::text AS workspace_id, key, op_id::text AS op_id, size_bytes, proven_at, orphan_since, removing_since,
-       is_damaged(archives) AS is_damaged
+-- With the bytes that its removal frees: of format 2, the packs are counted when they are removed.
+SELECT workspace_id::text AS workspace_id, key, op_id::text AS op_id, CASE WHEN format = 1 THEN size_bytes END AS size_bytes,
+       proven_at, orphan_since, removing_since, is_damaged(archives) AS is_damaged
 FROM archives WHERE workspace_id = ANY ($1::uuid[]) ORDER BY workspace_id, proven_at DESC, key DESC;
 
 -- name: mark_orphans

@@ -260,7 +260,7 @@ function Collection({ now }: { now: number }) {
               <strong>{data.would_remove}</strong> to remove now
             </li>
             <li>
-              <strong>{size(data.would_free_bytes)}</strong> to free
+              <strong>{size(data.would_free_bytes + data.packs.would_free_bytes)}</strong> to free
             </li>
           </ul>
           {data.unknown_count > 0 && (
