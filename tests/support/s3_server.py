@@ -7,15 +7,18 @@ import socket
 import subprocess
 import sys
 import tempfile
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.support.free_ports import free_ports
 from tests.support.waiting import wait_until
+from torpor.archives.store import ArchiveStore, StoreAddress
 
 WEED = str(Path(sys.executable).with_name("weed"))
 START_S = 60.0
+BUCKET = "torpor-tests"
 ACCESS_KEY, SECRET_KEY = "torpor-tests", "a secret of the tests"
 
 
@@ -31,6 +34,20 @@ class S3Server:
             "AWS_ENDPOINT_URL": self.endpoint,
             "AWS_REGION": "us-east-1",
         }
+
+    @property
+    def options(self) -> dict[str, str]:
+        """The same as options of a store."""
+        return {
+            "endpoint": self.endpoint,
+            "access_key_id": ACCESS_KEY,
+            "secret_access_key": SECRET_KEY,
+            "region": "us-east-1",
+        }
+
+    def new_url(self) -> str:
+        """An empty store: a prefix of its own in a bucket that exists."""
+        return f"s3://{BUCKET}/{uuid.uuid4()}"
 
 
 @contextlib.contextmanager
@@ -51,7 +68,11 @@ def s3_server(host: str = "127.0.0.1") -> Iterator[S3Server]:
     log.close()
     try:
         wait_until(lambda: _answers(process, host, ports[6]), within_s=START_S, otherwise=(folder / "log").read_text)
-        yield S3Server(f"http://{host}:{ports[6]}")
+        server = S3Server(f"http://{host}:{ports[6]}")
+        # The first object makes the bucket. The server accepts connections before it can store something.
+        store = ArchiveStore(StoreAddress.parse(server.new_url()), server.options, pauses_s=(1.0,) * 10)
+        store.replace("first", b"")
+        yield server
     finally:
         process.kill()
         process.wait()
