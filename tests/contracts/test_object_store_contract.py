@@ -1,5 +1,12 @@
-"""Archives on real S3 servers pass the contract, in both formats."""
+"""Archives on real object stores pass the contract, in both formats.
 
+Two S3 servers of the tests, and any other store: TORPOR_TEST_ARCHIVE_URL names it, TORPOR_TEST_ARCHIVE_OPTIONS has its options
+as JSON. Nothing is removed there.
+"""
+
+import json
+import os
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,4 +91,17 @@ class TestMoto(OnMoto):
 
 
 class TestPackedMoto(OnMoto):
+    kind = PackedArchives
+
+
+class TestGivenStore(BucketContract):
+    __test__ = "TORPOR_TEST_ARCHIVE_URL" in os.environ
+
+    @pytest.fixture
+    def bucket(self) -> Bucket:
+        url, options = os.environ["TORPOR_TEST_ARCHIVE_URL"], os.environ["TORPOR_TEST_ARCHIVE_OPTIONS"]
+        return Bucket(f"{url}/{uuid.uuid4()}", json.loads(options))
+
+
+class TestPackedGivenStore(TestGivenStore):
     kind = PackedArchives
