@@ -338,9 +338,14 @@ def _finish(
     document = root.serialise()
     if not place.write_once(root_path(root.key), document):
         return None
-    if place.content(root_path(root.key)) != document:
-        raise ArchiveMismatch("the root differs from what was written")
+    place.confirmed(lambda: _compare_root(place, root.key, document))
     return _written(root, len(document), tuple(proven[name] for name in sorted(uses)))
+
+
+def _compare_root(place: ArchiveStore, key: ArchiveKey, document: bytes) -> None:
+    path = root_path(key)
+    if place.content(path) != document:
+        raise ArchiveMismatch(f"{path} differs from what was written", object=path)
 
 
 def _check_new_sections(place: ArchiveStore, root: Root, packs: PackNumbers, places: ContentPlaces) -> None:
