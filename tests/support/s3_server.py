@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import random
 import shutil
 import socket
 import subprocess
@@ -51,7 +52,9 @@ class S3Server:
 
 
 @contextlib.contextmanager
-def s3_server(host: str = "127.0.0.1") -> Iterator[S3Server]:
+def s3_server(host: str | None = None) -> Iterator[S3Server]:
+    # An address of its own: several servers, which begin to listen seconds after their ports were chosen, must not mix.
+    host = host or f"127.{random.randrange(1, 255)}.{random.randrange(1, 255)}.{random.randrange(1, 255)}"
     folder = Path(tempfile.mkdtemp(prefix="torpor-test-s3-"))
     ports = free_ports(host, 8)
     servers = ("master", "volume", "filer", "s3")
