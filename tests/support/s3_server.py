@@ -2,20 +2,24 @@
 
 import contextlib
 import json
+import random
 import shutil
 import socket
 import subprocess
 import sys
 import tempfile
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.support.free_ports import free_ports
 from tests.support.waiting import wait_until
+from torpor.archives.store import ArchiveStore, StoreAddress
 
 WEED = str(Path(sys.executable).with_name("weed"))
 START_S = 60.0
+BUCKET = "torpor-tests"
 ACCESS_KEY, SECRET_KEY = "torpor-tests", "a secret of the tests"
 
 
@@ -32,9 +36,25 @@ class S3Server:
             "AWS_REGION": "us-east-1",
         }
 
+    @property
+    def options(self) -> dict[str, str]:
+        """The same as options of a store."""
+        return {
+            "endpoint": self.endpoint,
+            "access_key_id": ACCESS_KEY,
+            "secret_access_key": SECRET_KEY,
+            "region": "us-east-1",
+        }
+
+    def new_url(self) -> str:
+        """An empty store: a prefix of its own in a bucket that exists."""
+        return f"s3://{BUCKET}/{uuid.uuid4()}"
+
 
 @contextlib.contextmanager
-def s3_server(host: str = "127.0.0.1") -> Iterator[S3Server]:
+def s3_server(host: str | None = None) -> Iterator[S3Server]:
+    # An address of its own: several servers, which begin to listen seconds after their ports were chosen, must not mix.
+    host = host or f"127.{random.randrange(1, 255)}.{random.randrange(1, 255)}.{random.randrange(1, 255)}"
     folder = Path(tempfile.mkdtemp(prefix="torpor-test-s3-"))
     ports = free_ports(host, 8)
     servers = ("master", "volume", "filer", "s3")
@@ -51,7 +71,11 @@ def s3_server(host: str = "127.0.0.1") -> Iterator[S3Server]:
     log.close()
     try:
         wait_until(lambda: _answers(process, host, ports[6]), within_s=START_S, otherwise=(folder / "log").read_text)
-        yield S3Server(f"http://{host}:{ports[6]}")
+        server = S3Server(f"http://{host}:{ports[6]}")
+        # The first object makes the bucket. The server accepts connections before it can store something.
+        store = ArchiveStore(StoreAddress.parse(server.new_url()), server.options, pauses_s=(1.0,) * 10)
+        store.replace("first", b"")
+        yield server
     finally:
         process.kill()
         process.wait()

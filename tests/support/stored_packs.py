@@ -1,5 +1,6 @@
 """Write packs and roots of format 2 for tests, into a directory or a fake world."""
 
+import asyncio
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from torpor.archives.entries import HomeFacts
 from torpor.archives.packs.layout import pack_path, root_path
 from torpor.archives.packs.root import PackUse, Root, SectionRef, StoredDocument
 from torpor.archives.packs.sections import Frame
+from torpor.archives.store import ArchiveStore
 from torpor.domain.records import ArchiveKey
 from torpor.ports import Home
 from torpor.testing.fake_runtime import FakeWorld, put_root
@@ -58,6 +60,28 @@ class StoredPacks:
         path = self.store / pack_path(workspace_id, name)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
+
+
+@dataclass
+class PacksInBucket:
+    """In any archive store."""
+
+    place: ArchiveStore
+
+    async def write(self, key: ArchiveKey, content: bytes) -> str:
+        name = pack_name(key, content)
+        await self.damage(key.workspace_id, name, content)
+        return name
+
+    async def finish(self, key: ArchiveKey, home: Home, names: tuple[str, ...]) -> None:
+        def finish() -> None:
+            sizes = {name: self.place.size(pack_path(key.workspace_id, name)) or 0 for name in names}
+            self.place.replace(root_path(key), bare_root(key, home, sizes).serialise())
+
+        await asyncio.to_thread(finish)
+
+    async def damage(self, workspace_id: str, name: str, content: bytes) -> None:
+        await asyncio.to_thread(self.place.replace, pack_path(workspace_id, name), content)
 
 
 @dataclass

@@ -22,7 +22,7 @@ from torpor.archives.packs.pack_check import check_packs, prove_pack
 from torpor.archives.packs.root import fetch_root
 from torpor.archives.packs.write import ArchiveRequest, prove_finished, proven_packed, write_empty
 from torpor.archives.store import ArchiveStore, ObjectMissing, StoreAddress
-from torpor.archives.unpack import judged
+from torpor.archives.unpack import judged, looked_twice
 from torpor.domain.errors import Code, Failed, Refused, TorporError, Unavailable
 from torpor.domain.records import Archive, ArchiveKey, ProvenArchive, ProvenPack
 from torpor.loops import report_progress
@@ -257,7 +257,7 @@ class HomeArchives:
         """In a thread: a store may be slow. Unavailable if the whole store does not answer: the archive may be intact."""
         try:
             place = ArchiveStore(self._address, {**options, **self._options})
-            return await asyncio.wrap_future((threads or self._threads).submit(lambda: question(self._recognised(place))))
+            return await asyncio.wrap_future((threads or self._threads).submit(lambda: self._answer(place, question)))
         except (Failed, Unavailable) as error:
             if self._look is not None and self._look.done():
                 self._look = None  # its answer is older than this failure
@@ -265,6 +265,14 @@ class HomeArchives:
                 raise
             if error.code is Code.S3_ACCESS_ERROR and not await self.reachable():
                 raise Unavailable(error.message, **error.context) from error
+            raise
+
+    def _answer(self, place: ArchiveStore, question: Callable[[ArchiveStore], Answer]) -> Answer:
+        try:
+            return question(self._recognised(place))
+        except Failed as error:
+            if error.code is Code.ARCHIVE_NOT_FOUND:
+                self._recognised(place)  # a disk that was unmounted meanwhile has lost no archive
             raise
 
 
@@ -278,12 +286,16 @@ def _as_failure(**context: object) -> Iterator[None]:
     try:
         yield
     except ObjectMissing as error:
-        raise Failed(Code.ARCHIVE_NOT_FOUND, error.message, **context) from error
+        raise Failed(Code.ARCHIVE_NOT_FOUND, error.message, **{**error.context, **context}) from error
     except ArchiveMismatch as error:
-        raise Failed(Code.CHECKSUM_MISMATCH, error.message, **context) from error
+        raise Failed(Code.CHECKSUM_MISMATCH, error.message, **{**error.context, **context}) from error
 
 
 def _copied(place: ArchiveStore, source: ArchiveKey, target: ArchiveKey, done: Callable[[int], None]) -> ProvenArchive:
+    return looked_twice(lambda: _copied_once(place, source, target, done))
+
+
+def _copied_once(place: ArchiveStore, source: ArchiveKey, target: ArchiveKey, done: Callable[[int], None]) -> ProvenArchive:
     with judged(source):
         copied = copy_packed(place, source, target, done)
     if copied is not None:
@@ -300,17 +312,22 @@ def _proven_whole(head: ManifestHead) -> ProvenArchive:
 def _standing(place: ArchiveStore, key: ArchiveKey) -> str:
     """The manifest root of an archive, after a check that all its objects exist and have the right length."""
     with _as_failure(archive=str(key)):
-        root = fetch_root(place, key)
-        if root is not None:
-            check_packs(place, root)
-            return root.manifest_root
-        head = fetch_head(place, key)
-        if head is None:
-            raise ObjectMissing(f"there is no finished archive {key}")
-        for part in head.parts:
-            size = place.size(object_path(key, part.name))
-            if size is None:
-                raise ObjectMissing(f"{part.name} is missing")
-            if size != part.size:
-                raise ArchiveMismatch(f"{part.name} has {size} bytes, the manifest says {part.size}")
-        return head.manifest_root
+        return place.confirmed(lambda: _standing_once(place, key))
+
+
+def _standing_once(place: ArchiveStore, key: ArchiveKey) -> str:
+    root = fetch_root(place, key)
+    if root is not None:
+        check_packs(place, root)
+        return root.manifest_root
+    head = fetch_head(place, key)
+    if head is None:
+        raise ObjectMissing(f"there is no finished archive {key}")
+    for part in head.parts:
+        path = object_path(key, part.name)
+        size = place.size(path)
+        if size is None:
+            raise ObjectMissing(f"{path} is missing", object=path)
+        if size != part.size:
+            raise ArchiveMismatch(f"{path} has {size} bytes, the manifest says {part.size}", object=path)
+    return head.manifest_root

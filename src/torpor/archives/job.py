@@ -22,7 +22,7 @@ from torpor.archives.packs.crew import crew_of
 from torpor.archives.packs.layout import root_path
 from torpor.archives.store import ArchiveStore, StoreAddress
 from torpor.archives.tree import rough_size
-from torpor.archives.unpack import find, unpack
+from torpor.archives.unpack import find, looked_twice, unpack
 from torpor.domain.errors import Code, Failed, TorporError
 from torpor.domain.records import ArchiveKey
 
@@ -99,6 +99,10 @@ def do_pack_2(order: Mapping[str, Any], key: ArchiveKey, home: Path) -> Mapping[
 
 
 def do_unpack(order: Mapping[str, Any], key: ArchiveKey, home: Path) -> Mapping[str, object]:
+    return looked_twice(lambda: _unpack(order, key, home))
+
+
+def _unpack(order: Mapping[str, Any], key: ArchiveKey, home: Path) -> Mapping[str, object]:
     if may_have_root(order, key) and (result := do_unpack_2(order, key, home)) is not None:
         return result
     place = open_store(order)

@@ -142,6 +142,10 @@ def object_path(key: ArchiveKey, name: str) -> str:
 
 def fetch(place: ArchiveStore, key: ArchiveKey) -> Manifest | None:
     """The manifest of a finished archive; None when there is none."""
+    return place.confirmed(lambda: _fetch_once(place, key))
+
+
+def _fetch_once(place: ArchiveStore, key: ArchiveKey) -> Manifest | None:
     path = object_path(key, MANIFEST_NAME)
     size = place.size(path)
     if size is None:

@@ -73,17 +73,21 @@ def _content(tape: ByteReader, entry: Entry, done: Done) -> Iterator[memoryview]
 def prove(place: ArchiveStore, key: ArchiveKey, *, generation: int, revision: int, done: Done) -> Manifest:
     """Read the finished archive back and compare it. READBACK_MISMATCH names the first difference."""
     try:
-        manifest = fetch(place, key)
-        if manifest is None:
-            raise ObjectMissing(f"the manifest of {key} is missing")
-        head = manifest.head
-        if (head.generation, head.revision) != (generation, revision):
-            raise ArchiveMismatch(  # noqa: TRY301
-                f"the archive is of generation {head.generation}, revision {head.revision}; "
-                f"expected generation {generation}, revision {revision}"
-            )
-        for _ in contents(place, manifest, done):
-            pass
+        return place.confirmed(lambda: _prove_once(place, key, generation, revision, done))
     except ArchiveMismatch as error:
         raise Failed(Code.READBACK_MISMATCH, f"read back {key}: {error.message}", **error.context) from error
+
+
+def _prove_once(place: ArchiveStore, key: ArchiveKey, generation: int, revision: int, done: Done) -> Manifest:
+    manifest = fetch(place, key)
+    if manifest is None:
+        raise ObjectMissing(f"the manifest of {key} is missing")
+    head = manifest.head
+    if (head.generation, head.revision) != (generation, revision):
+        raise ArchiveMismatch(
+            f"the archive is of generation {head.generation}, revision {head.revision}; "
+            f"expected generation {generation}, revision {revision}"
+        )
+    for _ in contents(place, manifest, done):
+        pass
     return manifest

@@ -104,6 +104,19 @@ class Digest(Protocol):
 Answer = TypeVar("Answer")
 
 
+@contextlib.contextmanager
+def named(path: str) -> Iterator[None]:
+    """An error in this block says which object is damaged."""
+    try:
+        yield
+    except ObjectMissing:
+        raise
+    except ArchiveMismatch as error:
+        if "object" in error.context:
+            raise
+        raise ArchiveMismatch(f"{path}: {error.message}", **{"object": path, **error.context}) from error
+
+
 @dataclass(frozen=True, slots=True)
 class StoredObject:
     path: str
@@ -219,6 +232,17 @@ class ArchiveStore:
         """A small object as a whole."""
         return self._tried(path, lambda: bytes(obstore.get(self.store, path).bytes()))
 
+    def confirmed(self, read: Callable[[], Answer]) -> Answer:
+        """Do `read`, which compares what it reads. What is missing or differs is read again once: a network or a proxy can
+        damage an answer, and an archive that counts as damaged is not tried again."""
+        try:
+            return read()
+        except ObjectMissing:
+            time.sleep(sum(self.pauses_s))  # a store may be late
+        except ArchiveMismatch:
+            pass
+        return read()
+
     def windows(
         self, path: str, size: int, digest: Digest | None = None, *, window_bytes: int = WINDOW_BYTES
     ) -> Iterator[memoryview]:
@@ -323,13 +347,17 @@ class ArchiveStore:
 
     def sizes(self, prefix: str) -> Iterator[Sequence[StoredObject]]:
         """The same objects with their sizes."""
-        pages = iter(obstore.list(self.store, prefix or None, chunk_size=LISTED_AT_ONCE))
-        while True:
+
+        def begin() -> tuple[Iterator[Any], Any]:
+            pages = iter(obstore.list(self.store, prefix or None, chunk_size=LISTED_AT_ONCE))
+            return pages, next(pages, None)
+
+        # Later pages have one try: not every store lists in an order in which a listing could be continued.
+        pages, page = self._tried(prefix, begin)
+        while page is not None:
+            yield [_stored(found["path"], found) for found in page]
             with self._translated(prefix):
                 page = next(pages, None)
-            if page is None:
-                return
-            yield [_stored(found["path"], found) for found in page]
 
     def objects(self, folders: Collection[str]) -> Iterator[Sequence[StoredObject]]:
         """The objects in ID/ID/ and in ID/FOLDER/ for these folders, in pages. Others may be included in a bucket.

@@ -8,18 +8,22 @@ import contextlib
 import ctypes
 import os
 import stat
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 from torpor.archives.entries import HOME, ArchiveMismatch, Entry, EntryKind
 from torpor.archives.file_errors import RESTORING, FileErrors
 from torpor.archives.manifest import Manifest, fetch
 from torpor.archives.proof import Done, contents
-from torpor.archives.store import ArchiveStore, ObjectMissing
+from torpor.archives.store import PAUSES_S, ArchiveStore, ObjectMissing
 from torpor.archives.tree import Walk, is_kept
 from torpor.domain.errors import Code, Failed
 from torpor.domain.records import ArchiveKey
+
+Answer = TypeVar("Answer")
 
 HOLE_BYTES = 1 << 16
 ZEROS = bytes(HOLE_BYTES)
@@ -38,15 +42,24 @@ def find(place: ArchiveStore, key: ArchiveKey) -> Manifest:
 
 def unpack(place: ArchiveStore, manifest: Manifest, home: Path, done: Done) -> None:
     """Make the home equal to the archive and sync it. Files of an earlier try are removed first."""
-    key = manifest.head.key
-    with judged(key), FileErrors(RESTORING, home), contextlib.closing(_Target(home)) as target:
+    with judged(manifest.head.key):
+        try:
+            _unpack_once(place, manifest, home, done)
+        except ArchiveMismatch:
+            # Everything is read again, also the manifest: a network can damage an answer.
+            manifest = find(place, manifest.head.key)
+            _unpack_once(place, manifest, home, done)
+    _compare(manifest, home)
+
+
+def _unpack_once(place: ArchiveStore, manifest: Manifest, home: Path, done: Done) -> None:
+    with FileErrors(RESTORING, home), contextlib.closing(_Target(home)) as target:
         target.clear()
         for entry, content in contents(place, manifest, done):
             with FileErrors(RESTORING, entry.path):
                 target.put(entry, content)
         target.finish(manifest.head.home.mtime_ns)
         target.sync()
-    _compare(manifest, home)
 
 
 def _compare(manifest: Manifest, home: Path) -> None:
@@ -259,6 +272,17 @@ def _clear(home: int) -> None:
 
 
 # ── errors ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def looked_twice(action: Callable[[], Answer], *, pause_s: float = sum(PAUSES_S)) -> Answer:
+    """Do the action again if an archive was not found: a store may be late, and a lost archive is not tried again."""
+    try:
+        return action()
+    except Failed as error:
+        if error.code is not Code.ARCHIVE_NOT_FOUND:
+            raise
+    time.sleep(pause_s)
+    return action()
 
 
 @contextlib.contextmanager

@@ -1,6 +1,7 @@
 """Read the documents of an archive's sections from its packs."""
 
 from collections.abc import Iterator
+from functools import partial
 
 from torpor.archives.entries import ArchiveMismatch
 from torpor.archives.packs import hashes
@@ -9,7 +10,7 @@ from torpor.archives.packs.layout import pack_path
 from torpor.archives.packs.root import Root, SectionRef, StoredDocument
 from torpor.archives.packs.rows import Columns, HomeRoot, RowCheck
 from torpor.archives.packs.sections import Refs, decode_tree
-from torpor.archives.store import ArchiveStore
+from torpor.archives.store import ArchiveStore, named
 
 WINDOW_BYTES = 4 << 20
 WINDOWS = 2
@@ -25,9 +26,11 @@ class Documents:
         self._windows: list[tuple[str, int, memoryview]] = []
 
     def tree(self, section: SectionRef) -> Columns:
-        columns = decode_tree(self._document(section.tree, hashes.TREE))
-        if len(columns[0]) != section.entries:
-            raise ArchiveMismatch("a section has another number of entries than the root says")
+        path = pack_path(self._root.workspace_id, section.tree.frame.pack)
+        with named(path):
+            columns = decode_tree(self._document(section.tree, hashes.TREE))
+            if len(columns[0]) != section.entries:
+                raise ArchiveMismatch("a section has another number of entries than the root says")
         return columns
 
     def refs(self, section: SectionRef, columns: Columns) -> Refs:
@@ -39,10 +42,20 @@ class Documents:
         return refs
 
     def _document(self, stored: StoredDocument, domain: bytes) -> bytes:
-        data = decompress(self._stored(stored), stored.frame.raw)
-        if hashes.digest_of(domain, data) != stored.digest:
-            raise ArchiveMismatch(f"a document in {stored.frame.pack} differs from the root", object=stored.frame.pack)
-        return data
+        path = pack_path(self._root.workspace_id, stored.frame.pack)
+
+        def checked(squeezed: memoryview) -> bytes:
+            with named(path):
+                data = decompress(squeezed, stored.frame.raw)
+            if hashes.digest_of(domain, data) != stored.digest:
+                raise ArchiveMismatch(f"a document in {path} differs from the root", object=path)
+            return data
+
+        try:
+            return checked(self._stored(stored))
+        except ArchiveMismatch:
+            # Read again without its neighbours: a network can damage an answer.
+            return checked(self._place.confirmed(partial(self._place.part, path, stored.frame.start, stored.frame.stored)))
 
     def _stored(self, stored: StoredDocument) -> memoryview:
         frame = stored.frame

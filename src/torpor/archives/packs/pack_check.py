@@ -18,6 +18,10 @@ def check_packs(place: ArchiveStore, root: Root) -> None:
 
 def prove_pack(place: ArchiveStore, workspace_id: str, name: str, size_bytes: int) -> ProvenPack:
     """Read the pack and compare it with its name."""
+    return place.confirmed(lambda: _prove_once(place, workspace_id, name, size_bytes))
+
+
+def _prove_once(place: ArchiveStore, workspace_id: str, name: str, size_bytes: int) -> ProvenPack:
     path = pack_path(workspace_id, name)
     # Its version is read first: if the pack changes afterwards, the version does not fit any more.
     found = place.head(path)

@@ -137,7 +137,8 @@ def prove_frames(
     done: Done | None,
 ) -> str:
     """Read a new pack back, decompress its frames and hash every content. READBACK_MISMATCH if something differs."""
-    try:
+
+    def read() -> str:
         version = _version(place, path, size)
         digest = hashlib.sha256()
         for (_, _, raw), (stored, expected) in zip(
@@ -147,14 +148,17 @@ def prove_frames(
             offset = 0
             for content in expected:
                 if digest_of(content.domain, data[offset : offset + content.length]) != content.digest:
-                    raise ArchiveMismatch(f"a content in {path} differs from what was read from the home", object=path)  # noqa: TRY301
+                    raise ArchiveMismatch(f"a content in {path} differs from what was read from the home", object=path)
                 offset += content.length
             if done is not None:
                 done(raw)
         _compare_name(path, name, digest.hexdigest())
+        return version
+
+    try:
+        return place.confirmed(read)
     except ArchiveMismatch as error:
         raise Failed(Code.READBACK_MISMATCH, f"read back {path}: {error.message}", **error.context) from error
-    return version
 
 
 def _version(place: ArchiveStore, path: str, size: int) -> str:

@@ -12,7 +12,7 @@ from torpor.archives.packs.layout import pack_path
 from torpor.archives.packs.root import FORMAT, Root
 from torpor.archives.packs.rows import FILE, Row, to_entry, to_rows
 from torpor.archives.packs.sections import NO_FRAME, Frame, Refs
-from torpor.archives.store import ArchiveStore
+from torpor.archives.store import ArchiveStore, named
 from torpor.archives.tarheader import END, header, padding
 from torpor.archives.unpack import judged
 
@@ -83,15 +83,28 @@ class PackedArchive:
         for block in range(count):
             length = block_length(size, block)
             number = refs.frame[position + block]
-            data = (
-                bytes(length) if number == NO_FRAME else self._part(refs.frames[number], refs.offset[position + block], length)
-            )
-            if content_digest(size, data) != expected[block]:
-                raise ArchiveMismatch(f"the content of {row.path!r} differs from the archive", path=repr(row.path))
-            yield data
+            frame = None if number == NO_FRAME else refs.frames[number]
+
+            def read(
+                frame: Frame | None = frame,
+                offset: int = refs.offset[position + block],
+                length: int = length,
+                digest: bytes = expected[block],
+            ) -> bytes:
+                data = bytes(length) if frame is None else self._part(frame, offset, length)
+                if content_digest(size, data) != digest:
+                    self._frame = None
+                    where = "" if frame is None else f" in {pack_path(self._root.workspace_id, frame.pack)}"
+                    raise ArchiveMismatch(f"the content of {row.path!r}{where} differs from the archive", path=repr(row.path))
+                return data
+
+            yield self._place.confirmed(read)
 
     def _part(self, frame: Frame, offset: int, length: int) -> bytes:
         if self._frame != frame:
-            stored = self._place.part(pack_path(self._root.workspace_id, frame.pack), frame.start, frame.stored)
-            self._data, self._frame = decompress(stored, frame.raw), frame
+            path = pack_path(self._root.workspace_id, frame.pack)
+            with named(path):
+                self._frame = None
+                self._data = decompress(self._place.part(path, frame.start, frame.stored), frame.raw)
+                self._frame = frame
         return self._data[offset : offset + length]

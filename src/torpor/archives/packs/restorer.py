@@ -7,6 +7,7 @@ import contextlib
 import os
 import stat
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from torpor.archives.entries import ArchiveMismatch
@@ -18,7 +19,7 @@ from torpor.archives.packs.hashes import BLOCK, BLOCK_BYTES, FILE, block_length,
 from torpor.archives.packs.layout import pack_path
 from torpor.archives.packs.rows import OWN, Row, decode_xattrs
 from torpor.archives.packs.sections import Frame
-from torpor.archives.store import ArchiveStore
+from torpor.archives.store import ArchiveStore, named
 from torpor.archives.tree import is_kept
 from torpor.archives.unpack import write_sparse
 
@@ -69,17 +70,29 @@ class Restorer:
         for group in _neighbours(frames):
             start, pack = group[0].frame.start, group[0].frame.pack
             end = group[-1].frame.start + group[-1].frame.stored
-            stored = self._place.part(pack_path(self._workspace_id, pack), start, end - start)
+            path = pack_path(self._workspace_id, pack)
+            window = self._place.confirmed(partial(self._place.part, path, start, end - start))
             for frame, files in group:
                 begin = frame.start - start
-                data = memoryview(decompress(stored[begin : begin + frame.stored], frame.raw))
-                for row, offset in files:
-                    content = data[offset : offset + int(row.size)]
-                    if digest_of(FILE, content).hex().encode() != row.digest:
-                        raise ArchiveMismatch(f"the content of {row.path!r} differs from the archive", path=repr(row.path))
+                try:
+                    contents = self._contents(path, window[begin : begin + frame.stored], frame, files)
+                except ArchiveMismatch:
+                    # A network can damage an answer.
+                    contents = self._contents(path, self._place.part(path, frame.start, frame.stored), frame, files)
+                for (row, _), content in zip(files, contents, strict=True):
                     self._create(row, content)
                     done += len(content)
         return done
+
+    def _contents(self, path: str, stored: memoryview, frame: Frame, files: Sequence[SmallFile]) -> list[memoryview]:
+        """All are compared before a file is created."""
+        with named(path):
+            data = memoryview(decompress(stored, frame.raw))
+        found = [data[offset : offset + int(row.size)] for row, offset in files]
+        for (row, _), content in zip(files, found, strict=True):
+            if digest_of(FILE, content).hex().encode() != row.digest:
+                raise _different(row, path)
+        return found
 
     def empty_files(self, rows: Sequence[Row]) -> int:
         for row in rows:
@@ -97,15 +110,20 @@ class Restorer:
                     if block.digest != zero_block_digest(length):
                         raise ArchiveMismatch(f"a block of {row.path!r} is not zeros", path=repr(row.path))
                     continue
-                frame = block.frame
-                stored = self._place.part(pack_path(self._workspace_id, frame.pack), frame.start, frame.stored)
-                content = memoryview(decompress(stored, frame.raw))[block.offset : block.offset + length]
-                if digest_of(BLOCK, content) != block.digest:
-                    raise ArchiveMismatch(f"the content of {row.path!r} differs from the archive", path=repr(row.path))
+                content = self._place.confirmed(partial(self._block, row, block, block.frame, length))
                 write_sparse(fd, content, number * BLOCK_BYTES)
             os.ftruncate(fd, size)
             set_attributes(fd, row, self._owner, gives=self._gives)
         return size
+
+    def _block(self, row: Row, block: Block, frame: Frame, length: int) -> memoryview:
+        path = pack_path(self._workspace_id, frame.pack)
+        with named(path):
+            data = decompress(self._place.part(path, frame.start, frame.stored), frame.raw)
+        content = memoryview(data)[block.offset : block.offset + length]
+        if digest_of(BLOCK, content) != block.digest:
+            raise _different(row, path)
+        return content
 
     def _create(self, row: Row, content: memoryview) -> None:
         with FileErrors(RESTORING, os.fsdecode(row.path)), self._opened(row) as fd:
@@ -129,6 +147,10 @@ class Restorer:
 
     def handlers(self) -> Handlers:
         return {"small_files": self.small_files, "empty_files": self.empty_files, "large_file": self.large_file}
+
+
+def _different(row: Row, path: str) -> ArchiveMismatch:
+    return ArchiveMismatch(f"the content of {row.path!r} in {path} differs from the archive", path=repr(row.path), object=path)
 
 
 def allowed_mode(row: Row) -> int:

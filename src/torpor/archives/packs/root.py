@@ -15,7 +15,7 @@ from torpor.archives.entries import ArchiveMismatch, HomeFacts
 from torpor.archives.frames import compressor, decompressed
 from torpor.archives.packs.layout import root_path
 from torpor.archives.packs.sections import MOST_DOCUMENT_BYTES, Frame
-from torpor.archives.store import ArchiveStore
+from torpor.archives.store import ArchiveStore, named
 from torpor.archives.tree import SkippedEntry
 from torpor.domain.names import pack_op_id
 from torpor.domain.records import ArchiveKey
@@ -206,13 +206,18 @@ def _checksum(document: Mapping[str, Any]) -> str:
 
 def fetch_root(place: ArchiveStore, key: ArchiveKey) -> Root | None:
     """The root of a finished archive, verified; None if there is none."""
+    return place.confirmed(lambda: _fetch_once(place, key))
+
+
+def _fetch_once(place: ArchiveStore, key: ArchiveKey) -> Root | None:
     path = root_path(key)
     found = place.head(path)
     if found is None:
         return None
     if found.size > MOST_ROOT_BYTES:
         raise ArchiveMismatch(f"{path} has {found.size} bytes, which is too much for a root", object=path)
-    root = Root.parse(b"".join(place.windows(path, found.size)))
+    with named(path):
+        root = Root.parse(b"".join(place.windows(path, found.size)))
     if root.key != key:
-        raise ArchiveMismatch(f"the root of {key} belongs to {root.key}", object=path)
+        raise ArchiveMismatch(f"{path} is the root of {root.key}", object=path)
     return root

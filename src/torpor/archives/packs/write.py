@@ -4,12 +4,14 @@ The order: list the packs of the base, store new contents and read them back, wa
 were not proven lately, store the sections and check them as they were read back, and write the root last.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
+from torpor.archives.blocking_calls import Threads
 from torpor.archives.entries import ArchiveMismatch, HomeFacts
 from torpor.archives.packs.base import Base, LostPack, repacked
 from torpor.archives.packs.content_places import ContentPlaces, place_number
@@ -31,6 +33,7 @@ from torpor.archives.tree import SkipSummary
 from torpor.domain.errors import Code, Failed
 from torpor.domain.records import Archive, ArchiveKey, ProvenArchive, ProvenPack
 
+HEADS_AT_ONCE = 8
 PASSES = 3
 """How often a home that changes is read."""
 Done = Callable[[int], None]
@@ -308,6 +311,22 @@ def _listed(place: ArchiveStore, root: Root) -> dict[str, StoredObject]:
     return {name: found[name] for name in root.packs if name in found}
 
 
+def _lost(place: ArchiveStore, root: Root, taken: Sequence[ProvenPack]) -> set[str]:
+    """Those of the packs that are not as they were proven. Each is asked for: a listing may still have a removed one, and the
+    home is removed after this."""
+
+    def is_lost(pack: ProvenPack) -> bool:
+        found = place.head(pack_path(root.workspace_id, pack.name))
+        return found is None or found.size != pack.size_bytes or (not pack.is_read_back and found.version != pack.store_version)
+
+    threads = Threads(HEADS_AT_ONCE)
+    try:
+        asked = [(pack.name, threads.submit(partial(is_lost, pack))) for pack in taken]
+        return {name for name, answer in asked if answer.result()}
+    finally:
+        threads.close()
+
+
 def _finish(
     place: ArchiveStore,
     request: ArchiveRequest,
@@ -350,19 +369,19 @@ def _finish(
         skipped_count=skipped.count,
     )
     _check_new_sections(place, root, packs, places)
-    if taken:
-        listed = _listed(place, root)
-        for name in taken.keys() & uses.keys():
-            is_same = name in listed and listed[name].size == uses[name].size
-            # The version of a pack that was not read back comes from a listing, too.
-            if not is_same or (not taken[name].is_read_back and listed[name].version != taken[name].store_version):
-                raise LostPack({name})
+    if lost := _lost(place, root, [taken[name] for name in taken.keys() & uses.keys()]):
+        raise LostPack(lost)
     document = root.serialise()
     if not place.write_once(root_path(root.key), document):
         return None
-    if place.content(root_path(root.key)) != document:
-        raise ArchiveMismatch("the root differs from what was written")
+    place.confirmed(lambda: _compare_root(place, root.key, document))
     return _written(root, len(document), tuple(proven[name] for name in sorted(uses)))
+
+
+def _compare_root(place: ArchiveStore, key: ArchiveKey, document: bytes) -> None:
+    path = root_path(key)
+    if place.content(path) != document:
+        raise ArchiveMismatch(f"{path} differs from what was written", object=path)
 
 
 def _check_new_sections(place: ArchiveStore, root: Root, packs: PackNumbers, places: ContentPlaces) -> None:
