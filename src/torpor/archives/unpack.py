@@ -15,7 +15,8 @@ from pathlib import Path
 from torpor.archives.entries import HOME, ArchiveMismatch, Entry, EntryKind
 from torpor.archives.file_errors import RESTORING, FileErrors
 from torpor.archives.manifest import Manifest, fetch
-from torpor.archives.proof import Done, contents
+from torpor.archives.progress_meter import Meter
+from torpor.archives.proof import contents
 from torpor.archives.store import ArchiveStore, ObjectMissing
 from torpor.archives.tree import Walk, is_kept
 from torpor.domain.errors import Code, Failed
@@ -36,7 +37,7 @@ def find(place: ArchiveStore, key: ArchiveKey) -> Manifest:
     return manifest
 
 
-def unpack(place: ArchiveStore, manifest: Manifest, home: Path, done: Done) -> None:
+def unpack(place: ArchiveStore, manifest: Manifest, home: Path, done: Meter) -> None:
     """Make the home equal to the archive and sync it. Files of an earlier try are removed first."""
     key = manifest.head.key
     with judged(key), FileErrors(RESTORING, home), contextlib.closing(_Target(home)) as target:
@@ -44,6 +45,8 @@ def unpack(place: ArchiveStore, manifest: Manifest, home: Path, done: Done) -> N
         for entry, content in contents(place, manifest, done):
             with FileErrors(RESTORING, entry.path):
                 target.put(entry, content)
+            if entry.kind in (EntryKind.FILE, EntryKind.HARDLINK):
+                done.count_files()
         target.finish(manifest.head.home.mtime_ns)
         target.sync()
     _compare(manifest, home)

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from torpor.archives.entries import ArchiveMismatch, HomeFacts
 from torpor.archives.packs.base import Base, LostPack, repacked
@@ -26,6 +25,8 @@ from torpor.archives.packs.root import FORMAT, PackUse, Root, fetch_root
 from torpor.archives.packs.rows import DIRECTORY, HOME, OWN, Row
 from torpor.archives.packs.section_builder import SectionBuilder
 from torpor.archives.packs.sections import NO_FRAME, contents
+from torpor.archives.packs.side_file import side_folders
+from torpor.archives.progress_meter import HomeCount, Meter
 from torpor.archives.store import ArchiveStore, ObjectMissing, StoredObject
 from torpor.archives.tree import SkipSummary
 from torpor.domain.errors import Code, Failed
@@ -34,14 +35,6 @@ from torpor.domain.records import Archive, ArchiveKey, ProvenArchive, ProvenPack
 PASSES = 3
 """How often a home that changes is read."""
 Done = Callable[[int], None]
-
-
-class Meter(Protocol):
-    """Counts each byte of content twice: read, and proven."""
-
-    def __call__(self, count: int) -> None: ...
-
-    def expect(self, total: int) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +162,7 @@ class _Operation:
         self._crew = crew
         self._done = done
         self._packs = PackNumbers()
-        self._places = ContentPlaces()
+        self._places = ContentPlaces(side_folders(home))
         key = request.key
 
         def writer(proved: Done) -> PackWriter:
@@ -187,7 +180,7 @@ class _Operation:
                 # The number of packs is limited, so this ends.
                 lost |= error.names
                 abandon_calls(self._crew)
-                self._places = ContentPlaces()
+                self._places = ContentPlaces(side_folders(self._home))
 
     def _attempt(self, lost: frozenset[str]) -> WrittenArchive | None:
         base, listed = self._open_base(lost)
@@ -219,7 +212,7 @@ class _Operation:
             root = None
         if root is None or root.manifest_root != wanted.manifest_root:
             return None, {}
-        self._done.expect(2 * root.home_bytes)
+        self._done.expect(HomeCount(root.home_bytes, root.files))
         listed = _listed(self._place, root)
         lost |= {name for name, size in root.packs.items() if name not in listed or listed[name].size != size}
         return Base(self._place, root, self._home, lost, repacked(root), self._packs), listed
