@@ -12,11 +12,18 @@ from typing import Protocol, TypeAlias
 
 from torpor.domain.busy import Work
 from torpor.domain.disk import Disk
-from torpor.domain.records import ArchiveKey, Marker, ProvenArchive, ProvenPack, Survey, Workspace
+from torpor.domain.records import ArchiveKey, FileCount, Marker, ProvenArchive, ProvenPack, Survey, Workspace
 from torpor.domain.usage import Usage, UsageSample
 
 Progress: TypeAlias = Callable[[int, int | None], None]
 """Called with (done, total or None if unknown), in bytes unless the verb says otherwise."""
+
+
+class JobProgress(Protocol):
+    """The progress of a job at a home, in bytes and, if the job counts them, in files."""
+
+    def __call__(self, done: int, total: int | None, files: FileCount | None = None, /) -> None: ...
+
 
 WorkspaceFilter: TypeAlias = Callable[[str], bool]
 """Whether a workspace, by its id, is meant."""
@@ -106,7 +113,8 @@ class HomeJob:
     """A program that runs where the files of a home are: at the volume, without access to other parts of Torpor.
 
     `argv` is started with the home's directory as its last argument and `stdin` on its standard input. It writes one JSON
-    object a line to standard output: {"progress": [done, total]} any number of times, then {"result": {...}} or
+    object a line to standard output: {"progress": [done, total], "files": [done, total]} any number of times (`files` only if
+    it counts them, null for an unknown total), then {"result": {...}} or
     {"error": {"code": ..., "message": ..., "context": {...}}}.
     """
 
@@ -235,7 +243,7 @@ class Runtime(Protocol):
         """
         ...
 
-    async def run_at_home(self, home: Home, job: HomeJob, fence: Fence, progress: Progress) -> Mapping[str, object]:
+    async def run_at_home(self, home: Home, job: HomeJob, fence: Fence, progress: JobProgress) -> Mapping[str, object]:
         """Run the job at the home and return its result. A cancellation ends the whole process tree of the job first.
 
         VOLUME_NOT_READY refuses a job that writes to a volume that is or was whole, and one that reads a volume without its

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.archives.nasty import make_nasty
-from tests.support.archive_jobs import HOME, KEY, OTHER, ArchiveWorld, as_nobody
+from tests.support.archive_jobs import HOME, KEY, OTHER, ArchiveWorld, Meter, as_nobody
 from torpor.archives import extract
 from torpor.archives.entries import HomeFacts
 from torpor.archives.frames import compressor, decompressed
@@ -35,14 +35,6 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "archive-format.md
 LARGE = 5 * extract.BLOCK_BYTES + 4321
 
 
-class SilentMeter:
-    def __call__(self, count: int) -> None:
-        pass
-
-    def expect(self, total: int) -> None:
-        pass
-
-
 def open_store(world: ArchiveWorld) -> ArchiveStore:
     return ArchiveStore(StoreAddress.parse(f"file://{world.store}"))
 
@@ -54,7 +46,7 @@ def archive(world: ArchiveWorld, home: Path, key: ArchiveKey = KEY, base: Root |
     try:
         with contextlib.closing(InlineCrew(handlers_of(lambda: open_store(world), key, home_fd))) as crew:
             wanted = ArchiveRequest(key, HOME.generation, 7, request)
-            return write(open_store(world), wanted, home, home_fd, crew, SilentMeter()).root
+            return write(open_store(world), wanted, home, home_fd, crew, Meter()).root
     finally:
         os.close(home_fd)
 

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import pytest
 
+from tests.support.archive_jobs import Meter
 from torpor.archives.copying import copy_archive
 from torpor.archives.frames import decompressed
 from torpor.archives.manifest import HOME_NAME, fetch
@@ -40,12 +41,12 @@ def place(tmp_path: Path) -> ArchiveStore:
     (home / "gone").write_text("")
     (home / "same").write_text("the same")
     (home / "link").symlink_to("folder")
-    pack(store, PackRequest(FIRST, 1, 1), home, lambda _count: None)
+    pack(store, PackRequest(FIRST, 1, 1), home, Meter())
     (home / "gone").unlink()
     (home / "folder" / "note").write_text("second")
     (home / "folder-new").mkdir()
     (home / "same").touch()
-    pack(store, PackRequest(SECOND, 1, 2), home, lambda _count: None)
+    pack(store, PackRequest(SECOND, 1, 2), home, Meter())
     return store
 
 

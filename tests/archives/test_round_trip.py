@@ -18,7 +18,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.archives.nasty import NOT_UTF8, make_nasty
-from tests.support.archive_jobs import DATA, HOME, KEY, MANIFEST, OTHER, ArchiveWorld, as_nobody, roomy, run, run_as_nobody
+from tests.support.archive_jobs import (
+    DATA,
+    HOME,
+    KEY,
+    MANIFEST,
+    OTHER,
+    ArchiveWorld,
+    Meter,
+    as_nobody,
+    roomy,
+    run,
+    run_as_nobody,
+)
 from torpor.archives import tree
 from torpor.archives.archives import HomeArchives
 from torpor.archives.frames import decompressed
@@ -325,7 +337,7 @@ def test_holes_are_counted_exactly_and_once(tmp_path: Path, monkeypatch: pytest.
             file.seek(island)
             file.write(b"x" * (512 << 10))
     (tmp_path / "b").hardlink_to(tmp_path / "a")
-    assert tree.rough_size(tmp_path) == 8 << 20
+    assert tree.rough_size(tmp_path).size == 8 << 20
     assert len(list(tree.refuse_holes(tree.Walk(tmp_path)))) == 3
     sparse(tmp_path / "c", 1 << 16)
     for look in (lambda: tree.rough_size(tmp_path), lambda: list(tree.refuse_holes(tree.Walk(tmp_path)))):
@@ -410,7 +422,7 @@ def test_a_file_that_changes_while_it_is_read_is_an_error(tmp_path: Path) -> Non
     (tmp_path / "store").mkdir()
     place = ArchiveStore(StoreAddress.parse(f"file://{tmp_path}/store"))
     with pytest.raises(Failed, match="'busy' changed") as caught:
-        pack(place, PackRequest(KEY, 3, 7), home, somebody_writes)
+        pack(place, PackRequest(KEY, 3, 7), home, Meter(somebody_writes))
     assert caught.value.code is Code.HOME_CHANGED
     assert fetch(place, KEY) is None
     assert not list((tmp_path / "store").rglob("*#*"))
@@ -426,7 +438,7 @@ def test_a_directory_that_changes_while_it_is_read_is_an_error(tmp_path: Path) -
 
     (tmp_path / "store").mkdir()
     with pytest.raises(Failed, match="changed") as caught:
-        pack(ArchiveStore(StoreAddress.parse(f"file://{tmp_path}/store")), PackRequest(KEY, 3, 7), home, somebody_writes)
+        pack(ArchiveStore(StoreAddress.parse(f"file://{tmp_path}/store")), PackRequest(KEY, 3, 7), home, Meter(somebody_writes))
     assert caught.value.code is Code.HOME_CHANGED
 
 
@@ -499,7 +511,7 @@ def test_any_tree_survives_a_round_trip(tree: tuple[str, object, int, int]) -> N
         grow(home, tree)
         place = ArchiveStore(StoreAddress.parse(f"file://{directory}/store"))
         root = tree_root(home)
-        assert pack(place, PackRequest(KEY, 3, 7), home, lambda count: None).head.manifest_root == root
-        unpack(place, find(place, KEY), again, lambda count: None)
+        assert pack(place, PackRequest(KEY, 3, 7), home, Meter()).head.manifest_root == root
+        unpack(place, find(place, KEY), again, Meter())
         assert tree_root(again) == root
         assert again.stat().st_mtime_ns == home.stat().st_mtime_ns

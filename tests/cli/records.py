@@ -18,6 +18,7 @@ def workspace(**changes: Any) -> dict[str, Any]:
         "operation": "NONE",
         "op_id": "op-1",
         "progress": None,
+        "progress_detail": None,
         "generation": 1,
         "revision": 2,
         "conditions": {

@@ -15,7 +15,7 @@ import pytest
 
 from tests.support.waiting import until
 from torpor.domain.errors import Code, Failed, Refused, Unavailable
-from torpor.domain.records import NOTHING_SEEN, Marker, Observation, ObservedContainer, ObservedVolume
+from torpor.domain.records import NOTHING_SEEN, FileCount, Marker, Observation, ObservedContainer, ObservedVolume
 from torpor.ports import (
     Container,
     Fence,
@@ -101,7 +101,7 @@ def marker_of(home: Home, manifest_root: str = "") -> Marker:
     return Marker(home.workspace_id, home.generation, manifest_root)
 
 
-def unheard(_done: int, _total: int | None) -> None:
+def unheard(_done: int, _total: int | None, _files: FileCount | None = None) -> None:
     return None
 
 
@@ -429,7 +429,9 @@ class RuntimeContract(HomeContract):
         home = a_home()
         await world.runtime.ensure_volume(home, FENCE)
         heard: list[int] = []
-        assert await world.runtime.run_at_home(home, world.filling(), FENCE, lambda done, _total: heard.append(done))
+        assert await world.runtime.run_at_home(
+            home, world.filling(), FENCE, lambda done, _total, _files=None: heard.append(done)
+        )
         assert heard
         assert heard == sorted(heard)
         with pytest.raises(Failed) as refusal:
@@ -1023,12 +1025,19 @@ class ProgramContract:
     async def test_progress_and_result_of_a_job_are_returned(self, world: ProgramWorld) -> None:
         home = a_home()
         await world.runtime.ensure_volume(home, FENCE)
-        heard: list[tuple[int, int | None]] = []
-        code = "say(progress=[1, None]); say(progress=[2, 4]); print('noise'); say(result={'size': len(sys.stdin.read())})"
+        heard: list[tuple[int, int | None, FileCount | None]] = []
+
+        def hear(done: int, total: int | None, files: FileCount | None = None) -> None:
+            heard.append((done, total, files))
+
+        code = (
+            "say(progress=[1, None]); say(progress=[2, 4]); say(progress=[2, 4], files=[7, 9]); print('noise');"
+            " say(result={'size': len(sys.stdin.read())})"
+        )
         job = world.python_job(code, writes=True)
-        result = await world.runtime.run_at_home(home, job, FENCE, lambda *done: heard.append(done))
+        result = await world.runtime.run_at_home(home, job, FENCE, hear)
         assert result == {"size": len(job.stdin)}
-        assert heard == [(1, None), (2, 4)]
+        assert heard == [(1, None, None), (2, 4, None), (2, 4, FileCount(7, 9))]
 
     async def test_a_failed_job_is_reported_with_its_code(self, world: ProgramWorld) -> None:
         home = await ready_volume(world)

@@ -93,7 +93,7 @@ class InMemory:
         home = Home(name, 1)
         volume = self.world.volumes[home]
         volume.marker, volume.is_half_made = (None, True) if job.writes else (Marker(name, 1, ""), False)
-        return await FakeRuntime(self.world).run_at_home(home, job, Fence("op", 1), lambda _done, _total: None)
+        return await FakeRuntime(self.world).run_at_home(home, job, Fence("op", 1), lambda _done, _total, _files=None: None)
 
 
 class TestFakeArchives(ArchivesContract):

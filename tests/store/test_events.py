@@ -36,6 +36,7 @@ TOLD = {
     "deleted_at": ("desired_state = 'DELETED', deleted_at = now()", "state_changed"),
     "purge": ("desired_state = 'DELETED', deleted_at = now(), purge = true", "state_changed"),
     "progress_total": ("progress_total = 100", "state_changed"),
+    "progress_files_total": ("progress_files = 0, progress_files_total = 100", "state_changed"),
     "shares": ("""shares = '{"bob": "use"}'""", "state_changed"),
     "restored_version": ("restored_version = 7", "state_changed"),
     "sleeps_at": (
@@ -62,6 +63,7 @@ SILENT = {
     "op_started_at": "now()",
     "deadline_at": "now()",
     "progress_done": "3",
+    "progress_files": "3",
     "generation": "3",
     "revision": "3",
     "home_seen": "true",

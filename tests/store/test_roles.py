@@ -55,6 +55,8 @@ CONTROLLER_WRITES = {
     "deadline_at": "NULL",
     "progress_done": "0",
     "progress_total": "NULL",
+    "progress_files": "NULL",
+    "progress_files_total": "NULL",
     "generation": "1",
     "revision": "1",
     "home_seen": "false",

@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +12,7 @@ from tempfile import NamedTemporaryFile
 from typing import Any
 
 from torpor.archives.archives import HomeArchives
+from torpor.archives.progress_meter import HomeCount
 from torpor.domain.errors import Code, Failed
 from torpor.domain.records import ArchiveKey
 from torpor.ports import Home, HomeJob
@@ -134,6 +135,23 @@ class ArchiveWorld:
 
     def unpack(self, home: Path, key: ArchiveKey = KEY) -> JobResult:
         return run(self.archives.unpack_job(key), home)
+
+
+@dataclass(slots=True)
+class Meter:
+    """Calls `hook` with each count, so that a test can act in the middle of an operation."""
+
+    hook: Callable[[int], None] = lambda _count: None
+    files: int = 0
+
+    def __call__(self, count: int) -> None:
+        self.hook(count)
+
+    def count_files(self, count: int = 1) -> None:
+        self.files += count
+
+    def expect(self, home: HomeCount) -> None:
+        pass
 
 
 def code_of(error: BaseException | None) -> Code:

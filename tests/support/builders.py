@@ -99,6 +99,7 @@ def workspace(**overrides: Any) -> Workspace:
         "deadline_at": None,
         "progress_done": 0,
         "progress_total": None,
+        "progress_files": None,
         "generation": 0,
         "revision": 0,
         "home_seen": False,

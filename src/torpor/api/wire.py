@@ -107,6 +107,13 @@ class RestoreOut(Wire):
     asked_at: datetime = Field(description="When the restore was requested.")
 
 
+class ProgressOut(Wire):
+    bytes: int = Field(description="Of the home, archived or restored so far.")
+    bytes_total: int | None = Field(description="Null if it is not known.")
+    files: int
+    files_total: int | None = Field(description="Null if it is not known.")
+
+
 class WorkspaceOut(Wire):
     id: str
     name: str
@@ -120,6 +127,9 @@ class WorkspaceOut(Wire):
     operation: str
     op_id: str | None
     progress: int | None = Field(description="0 to 100 while an operation is in progress that reports it.")
+    progress_detail: ProgressOut | None = Field(
+        description="The same in bytes and files, while a home is archived or restored."
+    )
     generation: int
     revision: int
     conditions: dict[str, Condition]
@@ -626,6 +636,15 @@ class LimitsOut(Wire):
     running: list[str] = Field(description="The names of your workspaces that run or are about to start.")
 
 
+def _progress_out(workspace: Workspace) -> ProgressOut | None:
+    files = workspace.progress_files
+    if files is None:
+        return None
+    return ProgressOut(
+        bytes=workspace.progress_done, bytes_total=workspace.progress_total, files=files.done, files_total=files.total
+    )
+
+
 def workspace_out(workspace: Workspace, *, hosts: Hosts) -> WorkspaceOut:
     return WorkspaceOut(
         id=workspace.id,
@@ -640,6 +659,7 @@ def workspace_out(workspace: Workspace, *, hosts: Hosts) -> WorkspaceOut:
         operation=workspace.operation,
         op_id=workspace.op_id,
         progress=workspace.progress,
+        progress_detail=_progress_out(workspace),
         generation=workspace.generation,
         revision=workspace.revision,
         conditions={name: condition_out(getattr(workspace.conditions, field)) for field, name in CONDITION_NAMES.items()},

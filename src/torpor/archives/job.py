@@ -9,8 +9,7 @@ import os
 import resource
 import signal
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -20,35 +19,12 @@ from torpor.archives.packs import restore as packs_restore
 from torpor.archives.packs import write as packs_write
 from torpor.archives.packs.crew import crew_of
 from torpor.archives.packs.layout import root_path
+from torpor.archives.progress_meter import HomeCount, ProgressMeter
 from torpor.archives.store import ArchiveStore, StoreAddress
 from torpor.archives.tree import rough_size
 from torpor.archives.unpack import find, looked_twice, unpack
 from torpor.domain.errors import Code, Failed, TorporError
 from torpor.domain.records import ArchiveKey
-
-PROGRESS_EVERY_S = 0.2
-
-
-class ProgressMeter:
-    """Report progress at most every PROGRESS_EVERY_S seconds."""
-
-    def __init__(self, total: int | None, say: Callable[[Mapping[str, object]], None]) -> None:
-        self._done = 0
-        self._total = total
-        self._say = say
-        self._next_s = 0.0
-
-    def expect(self, total: int) -> None:
-        self._total = total
-
-    def __call__(self, count: int) -> None:
-        self._done += count
-        now_s = time.monotonic()
-        if now_s >= self._next_s:
-            self._next_s = now_s + PROGRESS_EVERY_S
-            # The total of a pack is an estimate, and a retry counts again: progress never exceeds the total.
-            total = None if self._total is None else max(self._total, self._done)
-            self._say({"progress": [self._done, total]})
 
 
 def do_pack(order: Mapping[str, Any], key: ArchiveKey, home: Path) -> Mapping[str, object]:
@@ -59,7 +35,7 @@ def do_pack(order: Mapping[str, Any], key: ArchiveKey, home: Path) -> Mapping[st
 
 
 def whole_archive(place: ArchiveStore, order: Mapping[str, Any], key: ArchiveKey, home: Path) -> Mapping[str, object]:
-    meter = ProgressMeter(2 * rough_size(home), write_json_line)
+    meter = ProgressMeter(rough_size(home), write_json_line, passes=2)
     wanted = PackRequest(key, generation=order["generation"], revision=order["revision"])
     head = pack(place, wanted, home, meter).head
     return {
@@ -91,9 +67,9 @@ def do_pack_2(order: Mapping[str, Any], key: ArchiveKey, home: Path) -> Mapping[
         place = open_store(order)
         if is_finished(place, key):
             return whole_archive(place, order, key, home)
-        meter = ProgressMeter(None, write_json_line)
+        meter = ProgressMeter(None, write_json_line, passes=2)
         if base is None:
-            meter.expect(2 * rough_size(home, refuses_holes=False))
+            meter.expect(rough_size(home, refuses_holes=False))
         written = packs_write.write(place, wanted, home, fd, crew, meter)
     return packs_write.result_of(written)
 
@@ -107,12 +83,9 @@ def _unpack(order: Mapping[str, Any], key: ArchiveKey, home: Path) -> Mapping[st
         return result
     place = open_store(order)
     manifest = find(place, key)
-    unpack(place, manifest, home, ProgressMeter(manifest.head.home_bytes, write_json_line))
-    return {
-        "manifest_root": manifest.head.manifest_root,
-        "bytes": manifest.head.home_bytes,
-        "files": manifest.head.files,
-    }
+    head = manifest.head
+    unpack(place, manifest, home, ProgressMeter(HomeCount(head.home_bytes, head.files), write_json_line, passes=1))
+    return {"manifest_root": head.manifest_root, "bytes": head.home_bytes, "files": head.files}
 
 
 def do_unpack_2(order: Mapping[str, Any], key: ArchiveKey, home: Path) -> Mapping[str, object] | None:
@@ -126,7 +99,8 @@ def do_unpack_2(order: Mapping[str, Any], key: ArchiveKey, home: Path) -> Mappin
         root = packs_restore.find_root(place, key, order.get("manifest_root"))
         if root is None:
             return None
-        packs_restore.restore(place, root, home, fd, crew, ProgressMeter(root.home_bytes, write_json_line))
+        meter = ProgressMeter(HomeCount(root.home_bytes, root.files), write_json_line, passes=1)
+        packs_restore.restore(place, root, home, fd, crew, meter)
         return {"manifest_root": root.manifest_root, "bytes": root.home_bytes, "files": root.files}
 
 

@@ -22,6 +22,7 @@ from torpor.archives.manifest import (
     fetch,
     object_path,
 )
+from torpor.archives.progress_meter import Meter
 from torpor.archives.proof import Done, prove
 from torpor.archives.store import ArchiveStore, TransientFailure
 from torpor.archives.tarheader import END, header, padding
@@ -43,7 +44,7 @@ Thing = tuple[Entry, Callable[[], Iterable[bytes]]]
 """An entry, and how to read it."""
 
 
-def pack(place: ArchiveStore, order: PackRequest, home: Path, done: Done) -> Manifest:
+def pack(place: ArchiveStore, order: PackRequest, home: Path, done: Meter) -> Manifest:
     """Write and prove the archive of a home. `done` counts each byte twice: written, and read back."""
 
     def things(walk: Walk) -> Iterator[Thing]:
@@ -63,7 +64,7 @@ def pack_empty(place: ArchiveStore, order: PackRequest, *, mode: int) -> Manifes
     def attempt() -> None:
         home = HomeFacts(uid=0, gid=0, mtime_ns=0)
         nothing: list[Thing] = [(Entry(HOME, EntryKind.DIRECTORY, mode, "home", "home", None), lambda: ())]
-        _write(place, order, home, nothing, SkipSummary(), lambda count: None)
+        _write(place, order, home, nothing, SkipSummary(), None)
 
     return _ensure(place, order, attempt, lambda count: None)
 
@@ -97,7 +98,7 @@ def is_finished(place: ArchiveStore, key: ArchiveKey) -> bool:
 
 
 def _write(
-    place: ArchiveStore, order: PackRequest, home: HomeFacts, things: Iterable[Thing], skipped: SkipSummary, done: Done
+    place: ArchiveStore, order: PackRequest, home: HomeFacts, things: Iterable[Thing], skipped: SkipSummary, done: Meter | None
 ) -> None:
     entries = ManifestBuilder()
     digest, size, is_whole = hashlib.sha256(), 0, False
@@ -136,7 +137,7 @@ def _write(
         raise
 
 
-def _tar(home: HomeFacts, things: Iterable[Thing], entries: ManifestBuilder, done: Done) -> Iterator[bytes]:
+def _tar(home: HomeFacts, things: Iterable[Thing], entries: ManifestBuilder, done: Meter | None) -> Iterator[bytes]:
     for entry, read in things:
         yield header(entry, home)
         if entry.kind is EntryKind.FILE:
@@ -144,9 +145,12 @@ def _tar(home: HomeFacts, things: Iterable[Thing], entries: ManifestBuilder, don
             for piece in read():
                 digest.update(piece)
                 yield piece
-                done(len(piece))
+                if done is not None:
+                    done(len(piece))
             yield padding(entry.size)
             entries.add(replace(entry, sha256=digest.hexdigest()))
         else:
             entries.add(entry)
+        if done is not None and entry.kind in (EntryKind.FILE, EntryKind.HARDLINK):
+            done.count_files()
     yield END

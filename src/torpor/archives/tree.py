@@ -16,6 +16,7 @@ from pathlib import Path
 
 from torpor.archives.entries import HOME, Entry, EntryKind, HomeFacts, Owner, RootHash
 from torpor.archives.file_errors import READING, FileErrors, home_changed_error
+from torpor.archives.progress_meter import HomeCount
 from torpor.domain.errors import Code, Failed
 
 READ_BYTES = 1 << 20
@@ -35,6 +36,8 @@ MOST_HOLE_BYTES = 64 << 30
 file that `truncate` creates at once could take days."""
 SMALL_HOLE_BYTES = 1 << 16
 """Files with smaller holes are not examined: a million of them are still acceptable."""
+MOST_NAMES = 1 << 18
+"""Of a directory, in memory."""
 MOST_SKIPPED = 1000
 MOST_SKIPPED_PATH = 4096
 """Skipped entries are listed for readers, in a head that must stay small (MOST_HEAD_BYTES)."""
@@ -196,12 +199,12 @@ def tree_root(home: Path | str) -> str:
     return root.hex()
 
 
-def rough_size(home: Path, *, refuses_holes: bool = True) -> int:
+def rough_size(home: Path, *, refuses_holes: bool = True) -> HomeCount:
     """The approximate size of a home, for progress. Unreadable parts are ignored.
 
     With `refuses_holes`, a home with too many holes is refused here, before data is written.
     """
-    total, holes = 0, Holes()
+    size, files, holes = 0, 0, Holes()
     directories = [os.fspath(home)]
     while directories:
         with contextlib.suppress(OSError), os.scandir(directories.pop()) as things:
@@ -210,12 +213,13 @@ def rough_size(home: Path, *, refuses_holes: bool = True) -> int:
                     directories.append(thing.path)
                 elif thing.is_file(follow_symlinks=False):
                     seen = thing.stat(follow_symlinks=False)
-                    total += seen.st_size
+                    size += seen.st_size
+                    files += 1
                     if not refuses_holes:
                         continue
                     with contextlib.suppress(OSError):
                         holes.add(thing.name, seen, partial(os.open, thing.path, os.O_RDONLY | SAFE))
-    return total
+    return HomeCount(size, files)
 
 
 # ── holes ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -374,7 +378,11 @@ class Level:
             raise
         level = cls(fd, prefix, iter(()), os.fstat(fd), mode, is_lent)
         try:
-            level.names = iter(sorted(os.listdir(fd), key=os.fsencode))  # noqa: PTH208 - an open directory has no path
+            # An entry takes at least one byte, so this directory has few.
+            if level.seen.st_size <= MOST_NAMES:
+                level.names = iter(sorted(os.listdir(fd), key=os.fsencode))  # noqa: PTH208 - an open directory has no path
+            else:
+                level.names = sorted_names(fd, MOST_NAMES)
         except OSError:
             level.leave()
             raise
@@ -390,6 +398,30 @@ class Level:
         if self.is_lent:
             os.fchmod(self.fd, self.mode)
         os.close(self.fd)
+
+
+def sorted_names(directory: int, at_once: int) -> Iterator[str]:
+    """All names of a directory in order, in little memory: it is listed several times, once for each `at_once` names."""
+    after, is_last = b"", False
+    while not is_last:
+        kept: list[bytes] = []
+        before, is_last = b"", True
+        with os.scandir(directory) as listed:
+            for entry in listed:
+                name = os.fsencode(entry.name)
+                if name > after and (is_last or name < before):
+                    kept.append(name)
+                    if len(kept) >= 2 * at_once:
+                        kept.sort()
+                        del kept[at_once:]
+                        before, is_last = kept[-1], False
+        kept.sort()
+        if len(kept) > at_once:
+            del kept[at_once:]
+            is_last = False
+        yield from map(os.fsdecode, kept)
+        if kept:
+            after = kept[-1]
 
 
 # ── changes ───────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -17,7 +17,8 @@ from typing import TypeVar
 from torpor.archives.entries import HOME, ArchiveMismatch, Entry, EntryKind
 from torpor.archives.file_errors import RESTORING, FileErrors
 from torpor.archives.manifest import Manifest, fetch
-from torpor.archives.proof import Done, contents
+from torpor.archives.progress_meter import Meter
+from torpor.archives.proof import contents
 from torpor.archives.store import PAUSES_S, ArchiveStore, ObjectMissing
 from torpor.archives.tree import Walk, is_kept
 from torpor.domain.errors import Code, Failed
@@ -40,7 +41,7 @@ def find(place: ArchiveStore, key: ArchiveKey) -> Manifest:
     return manifest
 
 
-def unpack(place: ArchiveStore, manifest: Manifest, home: Path, done: Done) -> None:
+def unpack(place: ArchiveStore, manifest: Manifest, home: Path, done: Meter) -> None:
     """Make the home equal to the archive and sync it. Files of an earlier try are removed first."""
     with judged(manifest.head.key):
         try:
@@ -52,12 +53,14 @@ def unpack(place: ArchiveStore, manifest: Manifest, home: Path, done: Done) -> N
     _compare(manifest, home)
 
 
-def _unpack_once(place: ArchiveStore, manifest: Manifest, home: Path, done: Done) -> None:
+def _unpack_once(place: ArchiveStore, manifest: Manifest, home: Path, done: Meter) -> None:
     with FileErrors(RESTORING, home), contextlib.closing(_Target(home)) as target:
         target.clear()
         for entry, content in contents(place, manifest, done):
             with FileErrors(RESTORING, entry.path):
                 target.put(entry, content)
+            if entry.kind in (EntryKind.FILE, EntryKind.HARDLINK):
+                done.count_files()
         target.finish(manifest.head.home.mtime_ns)
         target.sync()
 

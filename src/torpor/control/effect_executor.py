@@ -40,7 +40,7 @@ from torpor.domain.records import (
     Workspace,
 )
 from torpor.domain.states import Outage
-from torpor.ports import ArchiveBase, Archives, Container, Fence, Home, HomeJob, Limits, Program, Progress, Runtime
+from torpor.ports import ArchiveBase, Archives, Container, Fence, Home, HomeJob, JobProgress, Limits, Program, Runtime
 
 log = structlog.get_logger()
 
@@ -112,7 +112,7 @@ class EffectExecutor:
     """The decrypted secrets of a workspace, for its start; Refused if one cannot be decrypted."""
     bases: BaseArchives = NO_BASES
 
-    async def carry_out(self, workspace: Workspace, effect: Effect, fence: Fence, progress: Progress) -> Report:
+    async def carry_out(self, workspace: Workspace, effect: Effect, fence: Fence, progress: JobProgress) -> Report:
         """Return the report of the effect, also after a failure. Raise only a cancellation."""
         try:
             return await self._report(workspace, effect, fence, progress)
@@ -124,7 +124,7 @@ class EffectExecutor:
             log.exception("effect_broke", workspace=workspace.id, effect=type(effect).__name__)
             return EffectFailed(Reason.ACTION_FAILED, f"{type(error).__name__}: {error}", _action(effect, Code.INTERNAL.value))
 
-    async def _report(self, workspace: Workspace, effect: Effect, fence: Fence, progress: Progress) -> Report:
+    async def _report(self, workspace: Workspace, effect: Effect, fence: Fence, progress: JobProgress) -> Report:
         try:
             return await self._do(workspace, effect, fence, progress)
         except Failed as failed:
@@ -142,7 +142,7 @@ class EffectExecutor:
         except (Failed, Unavailable) as error:
             log.warning("not_fenced_off", workspace=workspace.id, why=error.message)
 
-    async def _do(self, workspace: Workspace, effect: Effect, fence: Fence, progress: Progress) -> Report:
+    async def _do(self, workspace: Workspace, effect: Effect, fence: Fence, progress: JobProgress) -> Report:
         runtime = self.runtime
         match effect:
             case MakeHome(generation, discard):

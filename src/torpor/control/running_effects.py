@@ -15,7 +15,7 @@ from torpor.control.effect_executor import EffectExecutor
 from torpor.control.slots import POOL_OF, SLOTS_PER_PARALLEL, SlotPool, Slots
 from torpor.domain.effects import Effect
 from torpor.domain.errors import Reason
-from torpor.domain.records import EffectFailed, Report, Workspace
+from torpor.domain.records import EffectFailed, FileCount, Report, Workspace
 from torpor.domain.settle import Progress
 from torpor.loops import stop
 from torpor.ports import Fence
@@ -102,8 +102,8 @@ class RunningEffects:
         await stop(*tasks)
 
     async def _run(self, workspace: Workspace, running: RunningEffect) -> None:
-        def progress(done: int, total: int | None) -> None:
-            running.progress = Progress(done, total)
+        def progress(done: int, total: int | None, files: FileCount | None = None) -> None:
+            running.progress = Progress(done, total, files)
 
         try:
             async with self._slots[POOL_OF[type(running.effect)]].of(workspace.owner):

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from torpor.domain.disk import size
 from torpor.domain.errors import ASKS_HOW_TO_GO_ON, Reason
 from torpor.domain.home_size import size_excess
 from torpor.domain.idle import STEP_DOWN, WHY_DOWN, StayAwake
@@ -174,6 +175,8 @@ def explain(
         is_in_progress = workspace.operation is not Operation.NONE
         begins = f"In progress: {OPERATION_MEANS[workspace.operation]}; waiting for" if is_in_progress else "Waiting for"
         lines.append(f"{begins} {waiting.what}{until}.")
+    if progress := _progress(workspace):
+        lines.append(f"Progress: {progress}.")
     if held_back_at:
         where = " and ".join(held_back_at)
         lines.append(f"Paused: many homes are missing at {where} at once, so nothing is changed there. Ask an administrator.")
@@ -252,6 +255,16 @@ def _archive_words(workspace: Workspace) -> str:
     if workspace.is_archived:
         return "the archive holds this state"
     return f"the last archive holds generation {workspace.archive.generation}, revision {workspace.archive.revision}"
+
+
+def _progress(workspace: Workspace) -> str:
+    files = workspace.progress_files
+    if files is None:
+        return ""
+    done, total = workspace.progress_done, workspace.progress_total
+    of_bytes = size(done) if total is None else f"{size(done)} of {size(total)}"
+    of_files = f"{files.done:,}" if files.total is None else f"{files.done:,} of {files.total:,}"
+    return f"{of_bytes}, {of_files} files"
 
 
 def _waiting(workspace: Workspace) -> WaitCondition | None:

@@ -6,7 +6,7 @@ observe --Observation--> judge --Verdict--> plan --Step--> settle --Change--> st
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from torpor.domain.errors import Reason
 from torpor.domain.sizes import NO_SIZE, WorkspaceSize
@@ -228,6 +228,13 @@ class HomeSize:
     measured_at: datetime
 
 
+class FileCount(NamedTuple):
+    """How many files of a home an operation has archived or restored. Hard links count as files."""
+
+    done: int
+    total: int | None
+
+
 @dataclass(frozen=True, slots=True)
 class Workspace:
     """One row. The service writes the first part, the controller the second; the database enforces this."""
@@ -274,6 +281,8 @@ class Workspace:
     deadline_at: datetime | None
     progress_done: int
     progress_total: int | None
+    progress_files: FileCount | None
+    """None: the operation in progress does not count files."""
     generation: int
     revision: int
     home_seen: bool
@@ -391,8 +400,11 @@ class Workspace:
 
     @property
     def progress(self) -> int | None:
-        """In percent, if the operation in progress reports it."""
-        return min(100, self.progress_done * 100 // self.progress_total) if self.progress_total else None
+        """In percent, if the operation in progress reports it: of the bytes, or of the files if these are all empty."""
+        done, total = self.progress_done, self.progress_total
+        if not total and self.progress_files is not None:
+            done, total = self.progress_files
+        return min(100, done * 100 // total) if total else None
 
     @property
     def observed_status(self) -> ObservedStatus:

@@ -37,6 +37,7 @@ from torpor.domain.records import (
     AttemptClosed,
     AttemptOpened,
     Change,
+    FileCount,
     Recovery,
     RestoreRequest,
     Verdict,
@@ -51,6 +52,7 @@ from torpor.domain.transitions import MAKES_GENERATION
 class Progress:
     done: int
     total: int | None
+    files: FileCount | None = None
 
 
 def settle(
@@ -157,6 +159,7 @@ def _apply(before: Workspace, seen: Workspace, step: Step, look: Circumstances, 
                 op_attempt=0 if wants_new_op_id else seen.op_attempt,
                 progress_done=0 if wants_new_op_id else seen.progress_done,
                 progress_total=None if wants_new_op_id else seen.progress_total,
+                progress_files=None if wants_new_op_id else seen.progress_files,
             )
             return Change(before, failed, closed=_failed(seen, error))
         case Postpone(at, outage, message):
@@ -214,6 +217,7 @@ def _begun(seen: Workspace, operation: Operation, look: Circumstances, op_id: st
         deadline_at=_deadline(operation, look, stage),
         progress_done=0,
         progress_total=None,
+        progress_files=None,
     )
 
 
@@ -232,6 +236,7 @@ def _adopted(seen: Workspace, look: Circumstances) -> Workspace:
         deadline_at=_deadline(seen.operation, look, stage) if may_renew else seen.deadline_at,
         progress_done=0,
         progress_total=None,
+        progress_files=None,
     )
 
 
@@ -267,6 +272,7 @@ def _let_go(seen: Workspace, now: datetime) -> Workspace:
         deadline_at=None,
         progress_done=0,
         progress_total=None,
+        progress_files=None,
         error=None,
         error_count=0,
     )
@@ -336,13 +342,20 @@ def _with_phase(workspace: Workspace, phase: Phase, now: datetime) -> Workspace:
 
 
 def with_progress(seen: Workspace, progress: Progress | None, look: Circumstances) -> Workspace:
-    """A new maximum of the progress for this op_id moves the deadline."""
-    if progress is None or seen.operation is Operation.NONE or progress.done <= seen.progress_done:
+    """A new maximum of the bytes or files for this op_id moves the deadline."""
+    if progress is None or seen.operation is Operation.NONE:
+        return seen
+    has_more_bytes = progress.done > seen.progress_done
+    has_more_files = progress.files is not None and (
+        seen.progress_files is None or progress.files.done > seen.progress_files.done
+    )
+    if not has_more_bytes and not has_more_files:
         return seen
     return replace(
         without_outage(seen, look.now),
-        progress_done=progress.done,
+        progress_done=progress.done if has_more_bytes else seen.progress_done,
         progress_total=progress.total,
+        progress_files=progress.files if has_more_files else seen.progress_files,
         deadline_at=_deadline(seen.operation, look),
     )
 

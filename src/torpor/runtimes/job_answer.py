@@ -5,13 +5,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from torpor.domain.errors import Code, Failed
-from torpor.ports import Progress
+from torpor.domain.records import FileCount
+from torpor.ports import JobProgress
 
 STDERR_TAIL = 2000
 
 
 class JobAnswer:
-    def __init__(self, progress: Progress) -> None:
+    def __init__(self, progress: JobProgress) -> None:
         self._progress = progress
         self._said: dict[str, Any] = {}
         self._errors = b""
@@ -23,6 +24,8 @@ class JobAnswer:
         except ValueError:
             return  # output of a library
         match said:
+            case {"progress": [int(done), int() | None as total], "files": [int(files), int() | None as files_total]}:
+                self._progress(done, total, FileCount(files, files_total))
             case {"progress": [int(done), int() | None as total]}:
                 self._progress(done, total)
             case {"result": dict()} | {"error": dict()}:

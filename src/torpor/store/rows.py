@@ -16,6 +16,7 @@ from torpor.domain.records import (
     Change,
     Conditions,
     ContainerLocation,
+    FileCount,
     HomeSize,
     Recovery,
     RestoreRequest,
@@ -78,6 +79,9 @@ def to_workspace(row: Mapping[str, Any]) -> Workspace:
         deadline_at=row["deadline_at"],
         progress_done=row["progress_done"],
         progress_total=row["progress_total"],
+        progress_files=FileCount(row["progress_files"], row["progress_files_total"])
+        if row["progress_files"] is not None
+        else None,
         generation=row["generation"],
         revision=row["revision"],
         home_seen=row["home_seen"],
@@ -247,6 +251,8 @@ def _from_change(change: Change) -> dict[str, Any]:
         "deadline_at": _iso(after.deadline_at),
         "progress_done": after.progress_done,
         "progress_total": after.progress_total,
+        "progress_files": after.progress_files.done if after.progress_files else None,
+        "progress_files_total": after.progress_files.total if after.progress_files else None,
         "generation": after.generation,
         "revision": after.revision,
         "home_seen": after.home_seen,

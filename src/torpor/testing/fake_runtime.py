@@ -38,6 +38,7 @@ from torpor.ports import (
     Fence,
     Home,
     HomeJob,
+    JobProgress,
     ListedArchive,
     ListedPack,
     Progress,
@@ -213,7 +214,7 @@ class FakeRuntime:
             volume.marker, volume.is_illegible, volume.is_half_made = marker, False, False
             self._note("mark_volume", home.workspace_id, fence)
 
-    async def run_at_home(self, home: Home, job: HomeJob, fence: Fence, progress: Progress) -> Mapping[str, object]:
+    async def run_at_home(self, home: Home, job: HomeJob, fence: Fence, progress: JobProgress) -> Mapping[str, object]:
         await self._enter("run_at_home", home.workspace_id, fence)
         volume = self._volume(home)
         if job.writes and not volume.is_half_made:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.support.archive_jobs import Meter
 from torpor.archives.packs.crew import Crew, InlineCrew
 from torpor.archives.packs.layout import pack_path, root_path
 from torpor.archives.packs.restore import find_root, restore
@@ -18,20 +19,6 @@ from torpor.domain.errors import Code, Failed
 from torpor.domain.records import ArchiveKey
 
 WORKSPACE = "0d1f8a3c-0000-4000-8000-000000000001"
-
-
-@dataclass(slots=True)
-class Meter:
-    """Calls `hook` with each count, so that a test can act in the middle of an operation."""
-
-    hook: Callable[[int], None] = lambda _count: None
-    total: int = 0
-
-    def __call__(self, count: int) -> None:
-        self.hook(count)
-
-    def expect(self, total: int) -> None:
-        self.total = total
 
 
 @contextmanager

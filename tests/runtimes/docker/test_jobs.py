@@ -68,7 +68,10 @@ async def test_a_home_is_archived_and_restored(
         key = ArchiveKey(home.workspace_id, "a0000000-0000-4000-8000-000000000001")
         heard: list[int] = []
         result = await runtime.run_at_home(
-            home, archives.pack_job(key, home, 0, format=archive_format), FENCE, lambda done, _total: heard.append(done)
+            home,
+            archives.pack_job(key, home, 0, format=archive_format),
+            FENCE,
+            lambda done, _total, _files=None: heard.append(done),
         )
         packed = archives.proven(key, home, 0, result)
         assert heard

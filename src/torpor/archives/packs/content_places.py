@@ -6,16 +6,18 @@ cannot choose contents with equal fingerprints.
 
 import hashlib
 import secrets
-from array import array
 from collections.abc import Iterable
+from pathlib import Path
+
+from torpor.archives.packs.side_file import zeros
 
 OFFSET_BITS = 23
 FRAME_BITS = 12
 MOST_PACKS = 1 << 28
 ZERO_PLACE = -1
 """A block of zeros: it is not stored."""
-MOST_SLOTS = 1 << 22
-"""24 bytes each. A home with more contents than fit is archived, too; equal contents may then be stored twice."""
+MOST_SLOTS = 1 << 24
+"""24 bytes each, on disk if they are many. A home with more contents is archived, too; equal ones may then be stored twice."""
 
 
 def place_number(pack: int, frame: int, offset: int) -> int:
@@ -25,7 +27,8 @@ def place_number(pack: int, frame: int, offset: int) -> int:
 class ContentPlaces:
     """Open addressing in three arrays."""
 
-    def __init__(self, slots: int = 1 << 12, most_slots: int = MOST_SLOTS) -> None:
+    def __init__(self, folders: tuple[Path, ...] = (), slots: int = 1 << 12, most_slots: int = MOST_SLOTS) -> None:
+        self._folders = folders
         self._key = secrets.token_bytes(32)
         self._most_slots = most_slots
         self._count = 0
@@ -67,9 +70,9 @@ class ContentPlaces:
         return slot
 
     def _reserve(self, slots: int) -> None:
-        self._highs = array("Q", bytes(8 * slots))
-        self._lows = array("Q", bytes(8 * slots))
-        self._places = array("q", bytes(8 * slots))
+        self._highs = zeros("Q", slots, self._folders)
+        self._lows = zeros("Q", slots, self._folders)
+        self._places = zeros("q", slots, self._folders)
 
     def _grow(self) -> bool:
         slots = 2 * len(self._highs)

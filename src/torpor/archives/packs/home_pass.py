@@ -4,7 +4,7 @@ import os
 import stat
 from array import array
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,6 +24,8 @@ from torpor.archives.packs.home_walk import Found, HomeWalk, identity, stat_key
 from torpor.archives.packs.pack_numbers import PackNumbers
 from torpor.archives.packs.rows import FILE, HARDLINK, HOME, SYMLINK, Row, encode_xattrs
 from torpor.archives.packs.section_builder import SectionBuilder
+from torpor.archives.packs.side_file import SideFile, side_folders
+from torpor.archives.progress_meter import Meter
 from torpor.archives.tree import kept_xattrs, may_have_holes, open_to_read, settled_holes
 from torpor.domain.errors import Code, Failed
 
@@ -34,8 +36,6 @@ BATCHES_AT_ONCE = 3
 """In each process."""
 MOST_HOLE_BYTES = 512 << 30
 """Holes are not stored, but each of their blocks has a number and a hash."""
-
-Done = Callable[[int], None]
 
 
 @dataclass(slots=True)
@@ -84,10 +84,10 @@ class HomePass:
         packs: PackNumbers,
         places: ContentPlaces,
         base: Base | None,
-        done: Done,
+        done: Meter,
     ) -> None:
         self.walk = HomeWalk(home)
-        self.builder = SectionBuilder(packs, own.packs)
+        self.builder = SectionBuilder(packs, own.packs, SideFile(side_folders(home)))
         self._home = home
         self._crew = crew
         self._own = own
@@ -151,6 +151,7 @@ class HomePass:
         else:
             self.builder.add_from_base(section, row)
         self._done(2 * int(section.columns[6][row]))
+        self._count(section.columns[1][row])
 
     def _shorten_queue(self) -> None:
         """A changed file may wait for others in its batch, and all rows after it wait for the file."""
@@ -196,6 +197,8 @@ class HomePass:
         self._queue.append(item)
         if not size:
             self._drain()
+            if len(self._queue) >= MOST_QUEUED:
+                self._shorten_queue()
 
     def _want(self, found: Found, item: _Item) -> None:
         who = identity(found.seen)
@@ -222,7 +225,12 @@ class HomePass:
             with FileErrors(READING, os.fsdecode(found.path)):
                 fd = open_to_read(found.name, found.level.fd, found.seen)
                 try:
-                    holes = list(settled_holes(fd, found.seen))
+                    # A file can have millions of small holes; only those that have a whole block are needed.
+                    holes = [
+                        (start, end)
+                        for start, end in settled_holes(fd, found.seen)
+                        if end - start >= BLOCK_BYTES or end == found.seen.st_size
+                    ]
                 finally:
                     os.close(fd)
         position = 0
@@ -347,9 +355,14 @@ class HomePass:
                 if first.waits_for:
                     return
                 builder.add(first.row(), first.places, first.digests if len(first.digests) > 1 else ())
+                self._count(first.fields[1])
             else:
                 builder.add_from_base(*first)
             queue.popleft()
+
+    def _count(self, kind: bytes) -> None:
+        if kind in (FILE, HARDLINK):
+            self._done.count_files()
 
 
 def _trace(found: Found, key: tuple[int, int, int, int, int]) -> int:

@@ -8,7 +8,9 @@ from typing import NamedTuple
 
 from torpor.archives.entries import HomeFacts
 from torpor.archives.file_errors import READING, FileErrors
+from torpor.archives.packs.link_table import LinkTable
 from torpor.archives.packs.rows import DIRECTORY, FIFO, FILE, HARDLINK, HOME, OWN, SYMLINK
+from torpor.archives.packs.side_file import side_folders
 from torpor.archives.tree import SKIPPED_KINDS, Level, SkipSummary
 from torpor.domain.errors import Code, Failed
 
@@ -44,7 +46,7 @@ class HomeWalk:
         self._own_uid = os.geteuid()
 
     def __iter__(self) -> Iterator[Found]:
-        first_path: dict[tuple[int, int], bytes] = {}
+        links = LinkTable(side_folders(self._path))
         levels: list[Level] = []
         lent = 0
         """How many of the open directories have added permissions."""
@@ -78,7 +80,7 @@ class HomeWalk:
                     continue
                 target = b""
                 if seen.st_nlink > 1 and kind is not DIRECTORY:
-                    first = first_path.setdefault((seen.st_dev, seen.st_ino), path)
+                    first = links.first_path(seen.st_dev, seen.st_ino, path)
                     if first != path:
                         kind, target = HARDLINK, first
                 yield Found(path, kind, target, name, level, lent > 0 or self._is_unreadable(seen), seen)

@@ -16,6 +16,10 @@ from torpor.domain.records import ProvenPack
 PACK_BYTES = 32 << 20
 MOST_FRAMES = 4095
 """In a pack: a place of content is a number of 64 bits (`content_places`)."""
+MOST_CONTENTS = 1 << 16
+"""In a pack: until it is proven, the digest of each is kept."""
+MOST_CONTENTS_OF_FRAME = 2048
+"""A restore creates the files of a frame together."""
 WINDOW_BYTES = 8 << 20
 
 Done = Callable[[int], None]
@@ -44,6 +48,8 @@ class _OpenPack:
     frames: list[tuple[int, int, int]] = field(default_factory=list)
     contents: list[list[_Content]] = field(default_factory=list)
     """Of each frame."""
+    count: int = 0
+    """Of all contents."""
 
 
 class PackWriter:
@@ -72,7 +78,7 @@ class PackWriter:
 
     def add(self, domain: bytes, digest: bytes, data: bytes | memoryview) -> tuple[int, int, int]:
         """Store content that is not empty; return its pack, frame and offset."""
-        if self._length and self._length + len(data) > BLOCK_BYTES:
+        if self._length and (self._length + len(data) > BLOCK_BYTES or len(self._contents) >= MOST_CONTENTS_OF_FRAME):
             self._end_frame()
         where = self._pack.number, len(self._pack.frames), self._length
         self._pieces.append(data)
@@ -101,9 +107,10 @@ class PackWriter:
         squeezed = compress(b"".join(self._pieces))
         pack.frames.append((len(pack.stored), len(squeezed), self._length))
         pack.contents.append(self._contents)
+        pack.count += len(self._contents)
         pack.stored += squeezed
         self._pieces, self._length, self._contents = [], 0, []
-        if len(pack.stored) >= PACK_BYTES or len(pack.frames) >= MOST_FRAMES:
+        if len(pack.stored) >= PACK_BYTES or len(pack.frames) >= MOST_FRAMES or pack.count >= MOST_CONTENTS:
             self._end_pack()
 
     def _end_pack(self) -> None:

@@ -30,6 +30,7 @@ from torpor.archives.packs.root import Root, fetch_root
 from torpor.archives.packs.rows import DIRECTORY, FIFO, FILE, HARDLINK, HOME, OWN, SYMLINK, Columns, Row, decode_xattrs, to_rows
 from torpor.archives.packs.sections import NO_FRAME, Frame, Refs
 from torpor.archives.packs.stat_cache import NEVER, StatRecords, remove_cache, write_cache
+from torpor.archives.progress_meter import HomeCount, Meter
 from torpor.archives.store import ArchiveStore
 from torpor.archives.tree import kept_xattrs
 from torpor.archives.unpack import clear_home, judged, sync_home
@@ -40,11 +41,11 @@ CALLS_AT_ONCE = 3
 """In each process."""
 FRAMES_AT_ONCE = 4
 """In one call."""
+FILES_AT_ONCE = 2048
+"""In one call, and as many may wait for the next section."""
 EMPTY_FILES_AT_ONCE = 500
 MOST_KEPT_ENTRIES = 20_000
 """Sections of a home up to this size are decoded once and kept."""
-
-Done = Callable[[int], None]
 
 
 def handlers_of(open_store: Callable[[], ArchiveStore], key: ArchiveKey, home: int) -> Callable[[int, int], Handlers]:
@@ -65,7 +66,7 @@ def find_root(place: ArchiveStore, key: ArchiveKey, manifest_root: str | None) -
     return root
 
 
-def restore(place: ArchiveStore, root: Root, home: Path, home_fd: int, crew: Crew, done: Done) -> None:
+def restore(place: ArchiveStore, root: Root, home: Path, home_fd: int, crew: Crew, done: Meter) -> None:
     """Make the home equal to the archive and sync it. Files of an earlier try are removed first."""
     with judged(root.key), FileErrors(RESTORING, home):
         sections = _Sections(place, root)
@@ -113,7 +114,7 @@ class _Sections:
 class _HomeFiller:
     """A home being filled."""
 
-    def __init__(self, sections: _Sections, home: int, crew: Crew, done: Done) -> None:
+    def __init__(self, sections: _Sections, home: int, crew: Crew, done: Meter) -> None:
         self._sections = sections
         self._home = home
         self._crew = crew
@@ -128,8 +129,10 @@ class _HomeFiller:
     def fill(self) -> None:
         for columns, refs in self._sections.with_refs():
             self._fill_section(columns, refs)
-            # The last frame may have files of the next section, too.
+            # The last frame may have files of the next section, too. It can have all files of a home, if they are equal.
             self._send_frames(keep=1)
+            if any(len(files) >= FILES_AT_ONCE for files in self._frames.values()):
+                self._send_frames(keep=0)
         self._send_frames(keep=0)
         self._send_empty()
         finish_calls(self._crew)
@@ -186,6 +189,7 @@ class _HomeFiller:
                 directory, name = self._directories.parent_of(row.path)
                 source, first = sources.parent_of(row.target)
                 os.link(first, name, src_dir_fd=source, dst_dir_fd=directory, follow_symlinks=False)
+            self._done.count_files()
         sources.close()
 
     def _finish_directories(self) -> None:
@@ -209,9 +213,11 @@ class _HomeFiller:
     def _send_frames(self, *, keep: int) -> None:
         while len(self._frames) > keep:
             chosen: list[FrameFiles] = []
-            while len(self._frames) > keep and len(chosen) < FRAMES_AT_ONCE:
+            count = 0
+            while len(self._frames) > keep and len(chosen) < FRAMES_AT_ONCE and count < FILES_AT_ONCE:
                 frame = next(iter(self._frames))
                 chosen.append(FrameFiles(frame, self._frames.pop(frame)))
+                count += len(chosen[-1].files)
             self._send("small_files", chosen)
 
     def _send_empty(self) -> None:
@@ -237,12 +243,16 @@ class _HomeFiller:
             crew.pump(wait_for_one=True)
             member = min(range(crew.size), key=crew.waiting)
         crew.pump(wait_for_one=False)
-        crew.call(member, verb, *arguments, then=self._done)
+        crew.call(member, verb, *arguments, then=self._count)
+
+    def _count(self, created: HomeCount) -> None:
+        self._done(created.size)
+        self._done.count_files(created.files)
 
 
 def _compare(sections: _Sections, home: Path) -> StatRecords:
     """Compare the restored entries with the archive. Contents were hashed before they were written."""
-    records = StatRecords()
+    records = StatRecords(home)
     walk = HomeWalk(home)
     shown = iter(walk)
     for columns in sections.trees():

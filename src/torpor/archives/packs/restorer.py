@@ -19,6 +19,7 @@ from torpor.archives.packs.hashes import BLOCK, BLOCK_BYTES, FILE, block_length,
 from torpor.archives.packs.layout import pack_path
 from torpor.archives.packs.rows import OWN, Row, decode_xattrs
 from torpor.archives.packs.sections import Frame
+from torpor.archives.progress_meter import HomeCount
 from torpor.archives.store import ArchiveStore, named
 from torpor.archives.tree import is_kept
 from torpor.archives.unpack import write_sparse
@@ -64,9 +65,9 @@ class Restorer:
         self._gives = os.geteuid() != owner.uid or os.getegid() != owner.gid
         os.umask(0)
 
-    def small_files(self, frames: Sequence[FrameFiles]) -> int:
-        """Create these files; return the number of their bytes. Neighbouring frames are fetched with one request."""
-        done = 0
+    def small_files(self, frames: Sequence[FrameFiles]) -> HomeCount:
+        """Create these files. Neighbouring frames are fetched with one request."""
+        size = files_created = 0
         for group in _neighbours(frames):
             start, pack = group[0].frame.start, group[0].frame.pack
             end = group[-1].frame.start + group[-1].frame.stored
@@ -81,8 +82,9 @@ class Restorer:
                     contents = self._contents(path, self._place.part(path, frame.start, frame.stored), frame, files)
                 for (row, _), content in zip(files, contents, strict=True):
                     self._create(row, content)
-                    done += len(content)
-        return done
+                    size += len(content)
+                files_created += len(files)
+        return HomeCount(size, files_created)
 
     def _contents(self, path: str, stored: memoryview, frame: Frame, files: Sequence[SmallFile]) -> list[memoryview]:
         """All are compared before a file is created."""
@@ -94,12 +96,12 @@ class Restorer:
                 raise _different(row, path)
         return found
 
-    def empty_files(self, rows: Sequence[Row]) -> int:
+    def empty_files(self, rows: Sequence[Row]) -> HomeCount:
         for row in rows:
             self._create(row, memoryview(b""))
-        return 0
+        return HomeCount(0, len(rows))
 
-    def large_file(self, row: Row, blocks: Sequence[Block]) -> int:
+    def large_file(self, row: Row, blocks: Sequence[Block]) -> HomeCount:
         size = int(row.size)
         if large_file_digest(size, (block.digest for block in blocks)).hex().encode() != row.digest:
             raise ArchiveMismatch(f"the blocks of {row.path!r} differ from the archive", path=repr(row.path))
@@ -114,7 +116,7 @@ class Restorer:
                 write_sparse(fd, content, number * BLOCK_BYTES)
             os.ftruncate(fd, size)
             set_attributes(fd, row, self._owner, gives=self._gives)
-        return size
+        return HomeCount(size, 1)
 
     def _block(self, row: Row, block: Block, frame: Frame, length: int) -> memoryview:
         path = pack_path(self._workspace_id, frame.pack)

@@ -26,6 +26,7 @@ from torpor.archives.packs.sections import (
     is_cut_after,
     row_bytes,
 )
+from torpor.archives.packs.side_file import SideFile
 
 OFFSET_MASK = (1 << OFFSET_BITS) - 1
 
@@ -35,8 +36,10 @@ class _NewSection:
     """A section whose packs are not finished: its refs document is written at the end."""
 
     entries: int
-    places: "array[int]"
-    lengths: "array[int]"
+    contents: int
+    """How many there are."""
+    start: int
+    """In the side file: the places of the contents, then their lengths."""
     digests: list[bytes]
     tree: "_Placed"
 
@@ -51,8 +54,9 @@ class _Placed:
 
 
 class SectionBuilder:
-    def __init__(self, packs: PackNumbers, documents: PackWriter) -> None:
+    def __init__(self, packs: PackNumbers, documents: PackWriter, side: SideFile | None = None) -> None:
         self.home_root = HomeRoot()
+        self._side = side or SideFile(())
         self._packs = packs
         self._documents = documents
         self._sections: list[SectionRef | _NewSection] = []
@@ -108,7 +112,7 @@ class SectionBuilder:
             if isinstance(section, SectionRef):
                 needed.update((*section.live, section.tree.frame.pack, section.refs.frame.pack))
             else:
-                frames = {place >> OFFSET_BITS for place in section.places if place != ZERO_PLACE}
+                frames = {place >> OFFSET_BITS for place in self._read(section)[0] if place != ZERO_PLACE}
                 needed.update(self._packs.frame_at(frame).pack for frame in frames if self._packs.is_of_base(frame))
         return needed
 
@@ -151,7 +155,8 @@ class SectionBuilder:
         columns = tuple(map(list, zip(*self._rows, strict=True)))
         self.home_root.add(columns)
         tree = self._store(hashes.TREE, encode_tree(columns))
-        self._sections.append(_NewSection(len(self._rows), self._places, self._lengths, self._digests, tree))
+        start = self._side.add(self._places.tobytes() + self._lengths.tobytes())
+        self._sections.append(_NewSection(len(self._rows), len(self._places), start, self._digests, tree))
         self._rows, self._digests, self._bytes = [], [], 0
         self._places, self._lengths = array("q"), array("q")
 
@@ -162,20 +167,25 @@ class SectionBuilder:
         numbers: dict[int, int] = {}
         frame_of: list[int] = []
         live: dict[int, int] = {}
-        for place, length in zip(section.places, section.lengths, strict=True):
+        places, lengths = self._read(section)
+        for place, length in zip(places, lengths, strict=True):
             if place == ZERO_PLACE:
                 frame_of.append(NO_FRAME)
                 continue
             frame = place >> OFFSET_BITS
             frame_of.append(numbers.setdefault(frame, len(numbers)))
             live[frame] = live.get(frame, 0) + length
-        offsets = [0 if place == ZERO_PLACE else place & OFFSET_MASK for place in section.places]
+        offsets = [0 if place == ZERO_PLACE else place & OFFSET_MASK for place in places]
         frames = tuple(map(self._packs.frame_at, numbers))
         of_pack: dict[str, int] = {}
         for frame, number in numbers.items():
             of_pack[frames[number].pack] = of_pack.get(frames[number].pack, 0) + live[frame]
         document = Refs(frames, frame_of, offsets, tuple(section.digests)).encode()
         return self._store(hashes.REFS, document), of_pack
+
+    def _read(self, section: _NewSection) -> tuple["array[int]", "array[int]"]:
+        numbers = array("q", self._side.read(section.start, 16 * section.contents))
+        return numbers[: section.contents], numbers[section.contents :]
 
     def _store(self, domain: bytes, document: bytes) -> _Placed:
         digest = hashes.digest_of(domain, document)

@@ -13,15 +13,19 @@ import json
 import os
 import re
 import stat
+import struct
 import time
 from array import array
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
+from typing import BinaryIO
 
 from torpor import atomic_file
+from torpor.archives.packs.side_file import SideFile, side_folders
 from torpor.domain.records import ArchiveKey
 
-FORMAT = 1
+FORMAT = 2
 FILE_SYSTEMS = frozenset({"ext4", "xfs", "btrfs"})
 """On these every change sets the ctime, and inode numbers are stable."""
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -32,6 +36,8 @@ ESCAPED = re.compile(rb"\\([0-7]{3})")
 CHECKSUM_BYTES = 32
 MOST_HEAD_BYTES = 4096
 FIELDS = 5
+RECORD = struct.Struct(f"={FIELDS}q")
+PIECE_BYTES = RECORD.size << 14
 NEVER = (0, 0, 0, 0, 0)
 """In place of an entry that must be read again."""
 
@@ -44,36 +50,38 @@ def cache_file(home: Path) -> Path:
 
 
 class StatRecords:
-    """The `stat_key` of each entry, in the order of the archive."""
+    """The `stat_key` of each entry, in the order of the archive, in a file beside the home."""
 
-    def __init__(self) -> None:
-        self._columns = tuple(array("q") for _ in range(FIELDS))
+    def __init__(self, home: Path) -> None:
+        self._side = SideFile(side_folders(home))
+        self._count = 0
         self.latest_ctime_ns = 0
 
     def __len__(self) -> int:
-        return len(self._columns[0])
+        return self._count
 
     def add(self, key: StatKey) -> None:
         # Times after 2262 do not fit; neither do some inode numbers.
-        for column, value in zip(self._columns, key if max(key) < 1 << 63 and min(key) >= -1 << 63 else NEVER, strict=True):
-            column.append(value)
+        self._side.add(RECORD.pack(*(key if max(key) < 1 << 63 and min(key) >= -1 << 63 else NEVER)))
+        self._count += 1
         self.latest_ctime_ns = max(self.latest_ctime_ns, key[1])
 
+    def pieces(self) -> Iterator[bytes]:
+        size = self._count * RECORD.size
+        for start in range(0, size, PIECE_BYTES):
+            yield self._side.read(start, min(PIECE_BYTES, size - start))
+
+
+class CachedRecords:
+    """The records of a valid cache."""
+
+    def __init__(self, file: BinaryIO, start: int) -> None:
+        self._file = file
+        self._start = start
+
     def between(self, start: int, end: int) -> Iterator[StatKey]:
-        ino, ctime, size, mtime, mode = (column[start:end] for column in self._columns)
-        return zip(ino, ctime, size, mtime, mode, strict=True)
-
-    def are_older_than(self, at_ns: int) -> bool:
-        return all(ctime < at_ns for ctime in self._columns[1])
-
-    def data(self) -> bytes:
-        return b"".join(column.tobytes() for column in self._columns)
-
-    @classmethod
-    def parse(cls, data: bytes, count: int) -> "StatRecords":
-        records = cls()
-        for number, column in enumerate(records._columns):
-            column.frombytes(data[number * 8 * count : (number + 1) * 8 * count])
+        self._file.seek(self._start + start * RECORD.size)
+        records: Iterator[StatKey] = RECORD.iter_unpack(self._file.read((end - start) * RECORD.size))
         return records
 
 
@@ -85,8 +93,14 @@ def write_cache(home: Path, key: ArchiveKey, manifest_root: str, records: StatRe
             return
         at_ns = _time_after(home, records.latest_ctime_ns)
         head = {"format": FORMAT, "key": str(key), "root": manifest_root, "count": len(records), "at_ns": at_ns, **bound}
-        content = json.dumps(head, sort_keys=True).encode() + b"\n" + records.data()
-        atomic_file.write(cache_file(home), content + hashlib.sha256(content).digest(), sync=False)
+        path = cache_file(home)
+        digest = hashlib.sha256()
+        partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+        with atomic_file.replacing(path, partial, mode=0o600, sync=False) as fd, os.fdopen(os.dup(fd), "wb") as file:
+            for piece in chain([json.dumps(head, sort_keys=True).encode() + b"\n"], records.pieces()):
+                digest.update(piece)
+                file.write(piece)
+            file.write(digest.digest())
     except OSError:
         remove_cache(home)
 
@@ -98,40 +112,57 @@ def remove_cache(home: Path) -> None:
         return  # it names another archive, so it is not used
 
 
-def read_cache(home: Path, key: ArchiveKey, manifest_root: str, count: int) -> StatRecords | None:
+def read_cache(home: Path, key: ArchiveKey, manifest_root: str, count: int) -> CachedRecords | None:
     """The records of this archive's entries; None if there is no valid cache."""
     try:
-        content = _content(cache_file(home), MOST_HEAD_BYTES + FIELDS * 8 * count + CHECKSUM_BYTES)
-        bound = _binding(home)
+        file = _opened(cache_file(home))
     except OSError:
         return None
-    body, checksum = content[:-CHECKSUM_BYTES], content[-CHECKSUM_BYTES:]
-    if bound is None or hashlib.sha256(body).digest() != checksum:
+    try:
+        is_valid = _is_valid(file, home, key, manifest_root, count)
+    except OSError:
+        is_valid = False
+    if not is_valid:
+        file.close()
         return None
-    text, _, data = body.partition(b"\n")
+    return CachedRecords(file, file.seek(-count * RECORD.size - CHECKSUM_BYTES, os.SEEK_END))
+
+
+def _is_valid(file: BinaryIO, home: Path, key: ArchiveKey, manifest_root: str, count: int) -> bool:
+    text = file.readline(MOST_HEAD_BYTES)
+    if os.fstat(file.fileno()).st_size != len(text) + count * RECORD.size + CHECKSUM_BYTES:
+        return False
     try:
         head = json.loads(text)
         at_ns = head.pop("at_ns")
     except (ValueError, KeyError, AttributeError, TypeError):
-        return None
-    expected = {"format": FORMAT, "key": str(key), "root": manifest_root, "count": count, **bound}
+        return False
+    bound = _binding(home)
+    if bound is None or head != {"format": FORMAT, "key": str(key), "root": manifest_root, "count": count, **bound}:
+        return False
     # A clock that was set back can give a change the same times again.
-    if head != expected or type(at_ns) is not int or time.time_ns() < at_ns or len(data) != FIELDS * 8 * count:
-        return None
-    records = StatRecords.parse(data, count)
-    return records if records.are_older_than(at_ns) else None
+    if type(at_ns) is not int or time.time_ns() < at_ns:
+        return False
+    digest = hashlib.sha256(text)
+    left = count * RECORD.size
+    while left:
+        piece = file.read(min(PIECE_BYTES, left))
+        if not piece:
+            return False
+        digest.update(piece)
+        if max(array("q", piece)[1::FIELDS]) >= at_ns:
+            return False
+        left -= len(piece)
+    return file.read() == digest.digest()
 
 
-def _content(path: Path, most_bytes: int) -> bytes:
-    """Of a regular file, at most so many bytes; OSError if it is none."""
+def _opened(path: Path) -> BinaryIO:
+    """OSError if it is not a regular file."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EINVAL, "not a regular file", os.fspath(path))
-        with os.fdopen(descriptor, "rb", closefd=False) as file:
-            return file.read(most_bytes)
-    finally:
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
+        raise OSError(errno.EINVAL, "not a regular file", os.fspath(path))
+    return os.fdopen(descriptor, "rb")
 
 
 def _binding(home: Path) -> dict[str, object] | None:

@@ -9,7 +9,6 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 from torpor.archives.blocking_calls import Threads
 from torpor.archives.entries import ArchiveMismatch, HomeFacts
@@ -28,6 +27,8 @@ from torpor.archives.packs.root import FORMAT, PackUse, Root, fetch_root
 from torpor.archives.packs.rows import DIRECTORY, HOME, OWN, Row
 from torpor.archives.packs.section_builder import SectionBuilder
 from torpor.archives.packs.sections import NO_FRAME, contents
+from torpor.archives.packs.side_file import side_folders
+from torpor.archives.progress_meter import HomeCount, Meter
 from torpor.archives.store import ArchiveStore, ObjectMissing, StoredObject
 from torpor.archives.tree import SkipSummary
 from torpor.domain.errors import Code, Failed
@@ -37,14 +38,6 @@ HEADS_AT_ONCE = 8
 PASSES = 3
 """How often a home that changes is read."""
 Done = Callable[[int], None]
-
-
-class Meter(Protocol):
-    """Counts each byte of content twice: read, and proven."""
-
-    def __call__(self, count: int) -> None: ...
-
-    def expect(self, total: int) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +176,7 @@ class _Operation:
         self._crew = crew
         self._done = done
         self._packs = PackNumbers()
-        self._places = ContentPlaces()
+        self._places = ContentPlaces(side_folders(home))
         self._missing = frozenset[str]()
         """Packs of the base that are not in the store, or have another size."""
         key = request.key
@@ -203,7 +196,7 @@ class _Operation:
             except LostPack as error:
                 # The number of packs is limited, so this ends.
                 lost |= error.names | self._abandoned()
-                self._places = ContentPlaces()
+                self._places = ContentPlaces(side_folders(self._home))
 
     def _abandoned(self) -> frozenset[str]:
         """Wait for the answers of all calls; return the packs that turn out to be lost meanwhile."""
@@ -243,7 +236,7 @@ class _Operation:
             root = None
         if root is None or root.manifest_root != wanted.manifest_root:
             return None, {}
-        self._done.expect(2 * root.home_bytes)
+        self._done.expect(HomeCount(root.home_bytes, root.files))
         listed = _listed(self._place, root)
         self._missing = frozenset(name for name, size in root.packs.items() if name not in listed or listed[name].size != size)
         lost |= self._missing

@@ -101,6 +101,18 @@ def status_words(workspace: Mapping[str, Any]) -> str:
     return f"{word} {workspace['progress']:.0f} %" if has_progress else word
 
 
+def progress_words(workspace: Mapping[str, Any]) -> str:
+    """`1.2 GiB of 2.0 GiB, 51,000 of 117,000 files`; empty if no home is archived or restored."""
+    told = workspace.get("progress_detail")
+    if told is None:
+        return ""
+    done, total = told["bytes"], told["bytes_total"]
+    files, files_total = told["files"], told["files_total"]
+    of_bytes = size(done) if total is None else f"{size(done)} of {size(total)}"
+    of_files = f"{files:,}" if files_total is None else f"{files:,} of {files_total:,}"
+    return f"{of_bytes}, {of_files} files"
+
+
 def state_word(desired_state: str) -> str:
     """`Running`: the word for a phase or a requested state."""
     return STATUS_OF_PHASE[Phase(desired_state)]
@@ -135,8 +147,9 @@ def waits_for_disk(workspace: Mapping[str, Any]) -> bool:
 
 
 def change_line(workspace: Mapping[str, Any]) -> str:
-    trouble = error_words(workspace)
-    return f"{workspace['name']}: {status_words(workspace)}" + (f" ({trouble})" if trouble else "")
+    trouble, progress = error_words(workspace), progress_words(workspace)
+    words = status_words(workspace) + (f": {progress}" if progress else "")
+    return f"{workspace['name']}: {words}" + (f" ({trouble})" if trouble else "")
 
 
 def sleep_words(sleeps_at: str | None, now: datetime) -> str:

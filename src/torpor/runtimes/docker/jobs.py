@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 
 from torpor.domain.errors import Code, Failed, Unavailable
 from torpor.kit import layout
-from torpor.ports import Fence, HomeJob, Progress
+from torpor.ports import Fence, HomeJob, JobProgress
 from torpor.runtimes.docker.containers import log_config
 from torpor.runtimes.docker.docker_client import STDERR, DockerClient, EngineRefusal
 from torpor.runtimes.docker.homes import EMPTY_IMAGE, EMPTY_TAG, HOMES, EngineHomes, volume_mount
@@ -105,7 +105,7 @@ class EngineJobs:
 
     # ── while it runs ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def finish(self, container: str, progress: Progress) -> Mapping[str, object]:
+    async def finish(self, container: str, progress: JobProgress) -> Mapping[str, object]:
         """Wait for its result. If the caller is cancelled, the job is ended first."""
         try:
             answer = JobAnswer(progress)

@@ -14,7 +14,7 @@ from torpor.domain.errors import Code, Failed, Refused, Unavailable
 from torpor.domain.records import Marker, Observation, ObservedContainer, ObservedVolume, ProgramExit, Survey
 from torpor.kit.manifest import Kit
 from torpor.loops import stop
-from torpor.ports import Container, Fence, Home, HomeJob, KeptLogs, Progress
+from torpor.ports import Container, Fence, Home, HomeJob, JobProgress, KeptLogs, Progress
 from torpor.runtimes import record_changes
 from torpor.runtimes.ability import Ability
 from torpor.runtimes.agent_runtime import AgentRuntime
@@ -253,14 +253,14 @@ class DockerRuntime(AgentRuntime):
             if found.of(home).is_half_made:
                 await self._homes.remove(home, decide, found)
 
-    async def run_at_home(self, home: Home, job: HomeJob, fence: Fence, progress: Progress) -> Mapping[str, object]:
+    async def run_at_home(self, home: Home, job: HomeJob, fence: Fence, progress: JobProgress) -> Mapping[str, object]:
         async with self._exclusive(home.workspace_id, fence) as found:
             listed = found.of(home)
             record_changes.permit_job(listed, writes=job.writes)
             begun = await finish_despite_cancel(self._jobs.begin(listed, job, fence))
         return await self._finish_job(home, begun, progress)
 
-    async def _finish_job(self, home: Home, begun: str, progress: Progress) -> Mapping[str, object]:
+    async def _finish_job(self, home: Home, begun: str, progress: JobProgress) -> Mapping[str, object]:
         try:
             return await self._jobs.finish(begun, progress)
         except Failed as failure:
@@ -275,7 +275,7 @@ class DockerRuntime(AgentRuntime):
                 if listed.birth == ABSENT:
                     return None
                 begun = await finish_despite_cancel(self._jobs.begin_measuring(listed))
-            return int(str((await self._finish_job(home, begun, lambda _done, _total: None))["bytes"]))
+            return int(str((await self._finish_job(home, begun, lambda _done, _total, _files=None: None))["bytes"]))
         except (Failed, EngineRefusal) as failure:
             raise Unavailable(f"the home of workspace {home.workspace_id} cannot be measured: {failure.message}") from failure
 

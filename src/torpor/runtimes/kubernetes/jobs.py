@@ -10,8 +10,9 @@ import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from torpor.domain.errors import Code, Failed
+from torpor.domain.records import FileCount
 from torpor.kit import layout
-from torpor.ports import Fence, HomeJob, Progress
+from torpor.ports import Fence, HomeJob, JobProgress, Progress
 from torpor.runtimes.job_answer import JobAnswer
 from torpor.runtimes.job_order import order_of
 from torpor.runtimes.kubernetes import manifests
@@ -146,7 +147,7 @@ class ClusterJobs:
         end = listed_pod(found).end if found is not None else None
         if end is None or not end.message:
             return None
-        answer = JobAnswer(lambda _done, _total: None)
+        answer = JobAnswer(lambda _done, _total, _files=None: None)
         answer.take_line(end.message.encode())
         try:
             answer.outcome(end.exit_code)
@@ -156,7 +157,7 @@ class ClusterJobs:
 
     # ── while it runs ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def finish(self, pod: ListedPod, epoch: int | None, progress: Progress) -> Mapping[str, object]:
+    async def finish(self, pod: ListedPod, epoch: int | None, progress: JobProgress) -> Mapping[str, object]:
         """Wait for its result. If the caller is cancelled, the job is ended first."""
         answer = JobAnswer(_rising(progress))
         try:
@@ -216,14 +217,15 @@ def _take(answer: JobAnswer, line: bytes) -> None:
         answer.take_errors(line + b"\n")
 
 
-def _rising(progress: Progress) -> Progress:
+def _rising(progress: JobProgress) -> JobProgress:
     """Waiting for a node was counted in seconds, and lines may be repeated."""
-    most = -1
+    most = most_files = -1
 
-    def tell(done: int, total: int | None) -> None:
-        nonlocal most
-        if done > most:
-            most = done
-            progress(done, total)
+    def tell(done: int, total: int | None, files: FileCount | None = None) -> None:
+        nonlocal most, most_files
+        done_files = -1 if files is None else files.done
+        if done > most or done_files > most_files:
+            most, most_files = max(most, done), max(most_files, done_files)
+            progress(done, total, files)
 
     return tell

@@ -9,10 +9,10 @@ from typing import Any
 
 from torpor.domain.disk import Disk
 from torpor.domain.errors import Code, Failed, Refused, Unavailable
-from torpor.domain.records import Marker, Observation, ObservedContainer, ObservedVolume, ProgramExit, Survey
+from torpor.domain.records import FileCount, Marker, Observation, ObservedContainer, ObservedVolume, ProgramExit, Survey
 from torpor.kit import layout
 from torpor.loops import stop
-from torpor.ports import Container, Fence, Home, HomeJob, KeptLogs, Progress
+from torpor.ports import Container, Fence, Home, HomeJob, JobProgress, KeptLogs, Progress
 from torpor.runtimes import agent_client, record_changes
 from torpor.runtimes.agent_runtime import AgentRuntime
 from torpor.runtimes.change_hints import ChangeHints
@@ -202,7 +202,7 @@ class KubernetesRuntime(AgentRuntime):
             if found.of(home).is_half_made:
                 await self._homes.remove(home, decide, found)
 
-    async def run_at_home(self, home: Home, job: HomeJob, fence: Fence, progress: Progress) -> Mapping[str, object]:
+    async def run_at_home(self, home: Home, job: HomeJob, fence: Fence, progress: JobProgress) -> Mapping[str, object]:
         async with self._exclusive(home.workspace_id, fence) as found:
             listed = found.of(home)
             record_changes.permit_job(listed, writes=job.writes)
@@ -402,5 +402,5 @@ def _can_go_on(current: ListedPod, wanted: Mapping[str, Any]) -> bool:
     return is_same and current.is_live and current.end is None and not current.is_terminating
 
 
-def _unheard(_done: int, _total: int | None) -> None:
+def _unheard(_done: int, _total: int | None, _files: FileCount | None = None) -> None:
     """Nothing waits for this progress."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import structlog
 
 from torpor.domain.errors import Code, Failed
-from torpor.ports import HomeJob, Progress
+from torpor.ports import HomeJob, JobProgress
 from torpor.runtimes.job_answer import JobAnswer
 from torpor.runtimes.process import cpu_weight, processes
 from torpor.runtimes.process.cgroups import Cgroups
@@ -46,13 +46,13 @@ class Job:
         self._identity: processes.ProcessIdentity | None = None
         self._is_terminated = False
 
-    async def run(self, job: HomeJob, home: Path, progress: Progress) -> Mapping[str, object]:
+    async def run(self, job: HomeJob, home: Path, progress: JobProgress) -> Mapping[str, object]:
         try:
             return await self._run(job, home, progress)
         finally:
             await finish_despite_cancel(self.end())
 
-    async def _run(self, job: HomeJob, home: Path, progress: Progress) -> Mapping[str, object]:
+    async def _run(self, job: HomeJob, home: Path, progress: JobProgress) -> Mapping[str, object]:
         weight = cpu_weight.job_weight(job)
         cgroup_files = self._cgroups.make(self._name, None, cpu_weight=weight) if self._cgroups else []
         environment = {

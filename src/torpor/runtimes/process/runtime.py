@@ -29,6 +29,7 @@ from torpor.ports import (
     Fence,
     Home,
     HomeJob,
+    JobProgress,
     Progress,
     RunningCommand,
     Shell,
@@ -382,7 +383,7 @@ class ProcessRuntime:
             raise
         return trashed
 
-    async def run_at_home(self, home: Home, job: HomeJob, fence: Fence, progress: Progress) -> Mapping[str, object]:
+    async def run_at_home(self, home: Home, job: HomeJob, fence: Fence, progress: JobProgress) -> Mapping[str, object]:
         setup = self._started_setup()
         async with self._exclusive(home.workspace_id, fence):
             seen = await self._on_disk(self._volumes.seen, home)

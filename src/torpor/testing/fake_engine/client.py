@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import itertools
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 from torpor.domain.busy import Work
 from torpor.domain.disk import Disk
 from torpor.domain.errors import TorporError, Unavailable
-from torpor.domain.records import ArchiveKey, Marker, ProvenArchive, ProvenPack, Survey
+from torpor.domain.records import ArchiveKey, FileCount, Marker, ProvenArchive, ProvenPack, Survey
 from torpor.domain.usage import Usage
 from torpor.loops import Loop, keep_cancellation, start_tasks, stop
 from torpor.ports import (
@@ -21,6 +21,7 @@ from torpor.ports import (
     Fence,
     Home,
     HomeJob,
+    JobProgress,
     ListedArchive,
     ListedPack,
     Progress,
@@ -65,7 +66,7 @@ class EngineConnection:
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
-    waiting: dict[int, tuple[asyncio.Future[Any], Progress]] = field(default_factory=dict)
+    waiting: dict[int, tuple[asyncio.Future[Any], Callable[..., None]]] = field(default_factory=dict)
     listening: asyncio.Task[None] | None = None
 
     async def listen(self) -> None:
@@ -77,7 +78,8 @@ class EngineConnection:
                 if answer is None or progress is None or answer.done():
                     continue
                 if what == "progress":
-                    progress(*said)
+                    done, total, *files = said
+                    progress(done, total, *(FileCount(*count) for count in files))
                 elif what == "done":
                     answer.set_result(said[0])
                 else:
@@ -113,7 +115,7 @@ class EngineClient:
             raise Unavailable(f"the fake engine at {self._path} has not answered for {self._look_s} s") from error
 
     async def ask(
-        self, verb: str, *said: object, progress: Progress = lambda *_: None, cancelled_s: float = CANCELLED_S
+        self, verb: str, *said: object, progress: Callable[..., None] = lambda *_: None, cancelled_s: float = CANCELLED_S
     ) -> Any:
         """Return or raise what the engine returns or raises; Unavailable if there is no engine."""
         link, number = await self._connected(), next(self._numbers)
@@ -210,7 +212,7 @@ class RemoteFakeRuntime:
     async def mark_volume(self, home: Home, marker: Marker, fence: Fence) -> None:
         await self._line.ask("mark_volume", home_words(home), marker_words(marker), fence_words(fence))
 
-    async def run_at_home(self, home: Home, job: HomeJob, fence: Fence, progress: Progress) -> Mapping[str, object]:
+    async def run_at_home(self, home: Home, job: HomeJob, fence: Fence, progress: JobProgress) -> Mapping[str, object]:
         said = home_words(home), job_words(job), fence_words(fence)
         result: Mapping[str, object] = await self._line.ask("run_at_home", *said, progress=progress)
         return result

@@ -14,7 +14,7 @@ from typing import Any
 
 from torpor.domain.disk import Disk
 from torpor.domain.errors import Hopeless, TorporError
-from torpor.domain.records import ArchiveKey, Marker, ProgramExit
+from torpor.domain.records import ArchiveKey, FileCount, Marker, ProgramExit
 from torpor.ports import Fence, Home, Progress
 from torpor.testing.fake_engine.programs import FakePrograms, programs_path
 from torpor.testing.fake_engine.protocol import (
@@ -282,8 +282,8 @@ class _Connection:
                     self._calls[number][1].cancel()
 
     async def _answer(self, number: int, verb: str, said: Words) -> None:
-        def progress(done: int, total: int | None) -> None:
-            self._send([number, "progress", done, total])
+        def progress(done: int, total: int | None, files: FileCount | None = None) -> None:
+            self._send([number, "progress", done, total] if files is None else [number, "progress", done, total, files])
 
         try:
             async with self._large if verb in LARGE else contextlib.nullcontext():

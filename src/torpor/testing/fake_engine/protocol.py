@@ -1,8 +1,8 @@
 """Encode requests, answers, records and errors between the fake engine and its clients.
 
 A frame is four bytes of length and JSON. A client sends [number, verb, arguments...] and can cancel it: [number, "cancel"]. The
-engine answers [number, "progress", done, total] any number of times, then [number, "done", answer] or [number, "broke", kind,
-code, message, context]. A record is the list of its fields.
+engine answers [number, "progress", done, total] any number of times, with or without [files, total] at the end, then [number,
+"done", answer] or [number, "broke", kind, code, message, context]. A record is the list of its fields.
 """
 
 import asyncio

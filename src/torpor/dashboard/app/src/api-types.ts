@@ -41,6 +41,7 @@ export interface Workspace {
   previous_phase: Phase | null;
   operation: OperationKind | "NONE";
   progress: number | null;
+  progress_detail: { bytes: number; bytes_total: number | null; files: number; files_total: number | null } | null;
   generation: number;
   revision: number;
   conditions: Record<string, Condition>;

@@ -3,6 +3,7 @@
 // Tables over the enumerations of the product; a test compares their keys with the Python source.
 
 import type { Condition, OperationKind, Outcome, Phase, Scope, Wish, Workspace } from "./api-types.ts";
+import { size } from "./sizes.ts";
 
 /** The status of a workspace that has no operation in progress. */
 export const STATUS_OF_PHASE: Record<Phase, string> = {
@@ -42,6 +43,18 @@ export const STATUS_OF_OPERATION: Record<OperationKind, string> = {
 export function statusText({ phase, operation, progress }: Pick<Workspace, "phase" | "operation" | "progress">): string {
   if (operation === "NONE") return STATUS_OF_PHASE[phase];
   return progress === null ? STATUS_OF_OPERATION[operation] : `${STATUS_OF_OPERATION[operation]} ${progress} %`;
+}
+
+/** "1.2 GiB of 2.0 GiB, 51,000 of 117,000 files"; empty if no home is archived or restored. */
+export function progressText({ progress_detail: told }: Pick<Workspace, "progress_detail">): string {
+  if (!told) return "";
+  const bytes = told.bytes_total === null ? size(told.bytes) : `${size(told.bytes)} of ${size(told.bytes_total)}`;
+  const files = told.files_total === null ? count(told.files) : `${count(told.files)} of ${count(told.files_total)}`;
+  return `${bytes}, ${files} files`;
+}
+
+function count(files: number): string {
+  return files.toLocaleString("en-US");
 }
 
 /** The operation as a short noun, for the history. */

@@ -15,7 +15,7 @@ import { StatusIcon } from "../parts/StatusIcon.tsx";
 import { outage, outageText } from "../outage.ts";
 import type { Me, Workspace } from "../api-types.ts";
 import { size } from "../sizes.ts";
-import { errorText, STATUS_OF_OPERATION, STATUS_OF_PHASE, statusText, waitReason } from "../labels.ts";
+import { errorText, STATUS_OF_OPERATION, STATUS_OF_PHASE, progressText, statusText, waitReason } from "../labels.ts";
 import { undelete } from "../commands.ts";
 import { NewWorkspace } from "./NewWorkspace.tsx";
 
@@ -142,6 +142,7 @@ function Row({ workspace, me, now }: { workspace: Workspace; me: Me; now: number
         </h2>
         <p class="row-status">
           <span class="phase">{statusText(workspace)}</span>
+          {progressText(workspace) && <span class="dim">{progressText(workspace)}</span>}
           <span class="dim">{template}</span>
           {workspace.disk_bytes !== null && workspace.disk_bytes > 0 && (
             <span class="dim" data-disk title="Disk use of the home">

@@ -4,7 +4,7 @@ import { may } from "../../actions.ts";
 import type { Me, StayAwake, Workspace } from "../../api-types.ts";
 import { keepAwake } from "../../commands.ts";
 import type { PendingAction } from "../../hooks.ts";
-import { PHASE_SENTENCE, statusText } from "../../labels.ts";
+import { PHASE_SENTENCE, progressText, statusText } from "../../labels.ts";
 import { stopText } from "../../stop-time.ts";
 
 interface Props {
@@ -23,6 +23,7 @@ export function StatusLine({ workspace, me, pending, reasons, now }: Props) {
   return (
     <p class="status-line">
       <span class="phase">{statusText(workspace)}</span>
+      {progressText(workspace) && <span class="dim">{progressText(workspace)}</span>}
       {stop ? <span>{stop}</span> : !isInProgress && <span class="dim">{PHASE_SENTENCE[workspace.phase]}</span>}
       {stop && workspace.phase === "RUNNING" && !isHeld && may(workspace, me, "HOLD") && (
         <button
