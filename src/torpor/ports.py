@@ -513,6 +513,8 @@ class ArchivedFile:
     mtime_ns: int | None
     target: str
     """Of a link."""
+    is_archived: bool = True
+    """False: it was left out. Sockets and devices are not archived."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from torpor.domain.errors import Reason
 from torpor.domain.explain import explain
 from torpor.domain.planner import Adopt, Begin, Cancel, Finish, GiveUp, Rest, Run, Store, Turn
 from torpor.domain.reconcile import reconcile
-from torpor.domain.records import EffectDone, EffectFailed, ObservedContainer, ProviderOutage, Report
+from torpor.domain.records import EffectDone, EffectFailed, FileCount, ObservedContainer, ProviderOutage, Report
 from torpor.domain.settle import Progress
 from torpor.domain.states import (
     HealthStatus,
@@ -202,6 +202,23 @@ def test_progress_moves_the_deadline_and_only_a_new_maximum_is_progress() -> Non
     assert isinstance(world.tick(Progress(100, 1000)), Cancel)
     world.run()
     assert world.reason is Reason.TIMEOUT
+
+
+def test_files_are_progress_too() -> None:
+    """A home of a million empty files has no bytes."""
+    world = in_torpor()
+    world.wish(Wish.STANDBY)
+    world.befall(Fate.HANGS)
+    world.run()
+    for done in (1, 2, 3):
+        world.pass_time(1700)
+        assert isinstance(world.tick(Progress(0, 0, FileCount(done * 1000, 4000))), Rest)
+    assert (world.row.progress_files, world.row.progress) == (FileCount(3000, 4000), 75)
+    # Fewer files with more bytes, as after a retry, are progress; the same again is none.
+    assert isinstance(world.tick(Progress(5, 10, FileCount(1, 4000))), Rest)
+    assert (world.row.progress_done, world.row.progress_files) == (5, FileCount(3000, 4000))
+    world.pass_time(1801)
+    assert isinstance(world.tick(Progress(5, 10, FileCount(3000, 4000))), Cancel)
 
 
 def test_packages_that_a_start_installs_are_not_counted_as_bytes() -> None:

@@ -52,7 +52,8 @@ def archive_file_routes(wishes: Wishes, reading: ArchiveReading) -> APIRouter:
 
     @router.get("/workspaces/{workspace}/archives/files", response_class=Response)
     async def files(workspace: str, caller: Asking, path: Path = ".", archive: Archive = None) -> Response:
-        """What is in a folder of an archive, one JSON object a line: `path`, `kind`, `size`, `mode`, `mtime_ns`, `target`."""
+        """What is in a folder of an archive, one JSON object a line: `path`, `kind`, `size`, `mode`, `mtime_ns`, `target`.
+        Sockets and devices are not archived; their `is_archived` is false."""
         pieces = opened(caller, workspace, [archive], lambda keys: _lines(reading.files(keys[0], path)))
         return await _answer(pieces, LINES)
 

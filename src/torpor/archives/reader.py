@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from typing import TypeVar
 
 from torpor.archives.blocking_calls import Threads
-from torpor.archives.reading import below, differences, open_archive
+from torpor.archives.reading import below, differences, open_archive, skipped_below
 from torpor.archives.store import ArchiveStore, StoreAddress
 from torpor.domain.errors import Refused
 from torpor.domain.records import ArchiveKey
@@ -37,10 +37,15 @@ class ArchiveReader:
     def files(self, key: ArchiveKey, folder: str) -> AsyncGenerator[Sequence[ArchivedFile]]:
         def read(place: ArchiveStore) -> Iterator[Sequence[ArchivedFile]]:
             archive = open_archive(place, key)
-            return _in_batches(
+            files = (
                 ArchivedFile(one.path, one.kind.value, one.size, one.mode, one.mtime_ns, one.target)
                 for one in below(archive.entries(), folder)
             )
+            skipped = (
+                ArchivedFile(one.path, one.kind, 0, 0, None, "", is_archived=False)
+                for one in skipped_below(archive.skipped, folder)
+            )
+            return _in_batches(itertools.chain(files, skipped))
 
         return self._stream(read)
 

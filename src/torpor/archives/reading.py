@@ -3,7 +3,7 @@
 Memory is bounded, and everything that is read is compared with the manifest.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -15,6 +15,7 @@ from torpor.archives.packs.reading import PackedArchive
 from torpor.archives.packs.root import fetch_root
 from torpor.archives.proof import contents
 from torpor.archives.store import ArchiveStore, new_digest
+from torpor.archives.tree import SkippedEntry
 from torpor.archives.unpack import find, judged
 from torpor.domain.errors import Refused
 from torpor.domain.records import ArchiveKey
@@ -28,6 +29,8 @@ class ReadableArchive(Protocol):
 
     format: int
     """Hashes of entries can be compared only within one format."""
+    skipped: Sequence[SkippedEntry]
+    """The first of the entries that were left out: sockets and devices."""
 
     def entries(self) -> Iterator[Entry]:
         """Depth first, names sorted by their bytes. Raises at the end if they are not those of this archive."""
@@ -50,6 +53,7 @@ class TarArchive:
     def __init__(self, place: ArchiveStore, manifest: Manifest) -> None:
         self._place = place
         self._manifest = manifest
+        self.skipped = manifest.head.skipped
 
     def entries(self) -> Iterator[Entry]:
         with judged(self._manifest.head.key):
@@ -100,6 +104,13 @@ def below(entries: Iterable[Entry], folder: str) -> Iterator[Entry]:
             yield entry
     if not is_found:
         raise Refused("no_such_file", f"the archive has no {folder!r}", path=folder)
+
+
+def skipped_below(skipped: Iterable[SkippedEntry], folder: str) -> Iterator[SkippedEntry]:
+    """Those directly in this folder."""
+    wanted = folder.strip("/")
+    above = "" if wanted == HOME else wanted
+    return (one for one in skipped if one.path.rpartition("/")[0] == above)
 
 
 class Difference(StrEnum):

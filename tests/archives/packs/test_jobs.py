@@ -75,6 +75,23 @@ def large(world: ArchiveWorld) -> Path:
     return home
 
 
+def test_progress_counts_files(world: ArchiveWorld) -> None:
+    """Also of a home without any content."""
+    home, again = world.home(), world.home("again")
+    for number in range(6000):
+        (home / f"{number:04}").touch()
+    (home / "link").hardlink_to(home / "0000")
+    ended = run(pack_job(world), home)
+    first = packed(world, ended)
+    restored = run(world.archives.unpack_job(KEY, first.archive.manifest_root), again)
+    for lines in (ended.lines[:-1], restored.lines[:-1]):
+        steps = [line["files"] for line in lines]
+        assert steps
+        assert steps == sorted(steps)
+        assert all(0 < done <= total == 6001 for done, total in steps)
+        assert all(line["progress"] == [0, 0] for line in lines)
+
+
 @needs_root
 def test_not_root(reachable_for_all: ArchiveWorld) -> None:
     """A user without rights on files of others, with unreadable files and directories of its own."""

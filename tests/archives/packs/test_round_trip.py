@@ -1,6 +1,8 @@
 """Every kind of entry survives an archive of format 2 and a restore, also from one archive to the next."""
 
 import os
+import stat
+import struct
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -8,9 +10,12 @@ import pytest
 
 from tests.archives.nasty import make_nasty
 from tests.archives.packs.stage import PackStage, base_of
+from tests.support.archive_jobs import HOME, KEY, OTHER, ArchiveWorld, run
 from torpor.archives.packs.hashes import BLOCK_BYTES
 from torpor.archives.packs.write import ArchiveRequest, write_empty
+from torpor.archives.reading import open_archive, skipped_below
 from torpor.archives.tree import tree_root
+from torpor.ports import ArchiveBase
 
 IS_ROOT = os.geteuid() == 0
 
@@ -153,6 +158,77 @@ def test_a_file_that_got_the_content_of_another_beside_a_new_file(stage: PackSta
     (again / "c").write_bytes(b"new")
     second = stage.archive(again, base_of(first))
     assert tree_root(stage.restore(second.root)) == tree_root(again)
+
+
+def acl(*entries: tuple[int, int, int]) -> bytes:
+    """An access control list as the kernel has it: version 2, then tag, permissions and id of each entry."""
+    return struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
+
+
+NO_ID = 0xFFFFFFFF
+ACCESS = acl((1, 7, NO_ID), (2, 5, 12345), (4, 5, NO_ID), (0x10, 5, NO_ID), (0x20, 0, NO_ID))
+DEFAULT = acl((1, 7, NO_ID), (4, 5, NO_ID), (8, 6, 54321), (0x10, 7, NO_ID), (0x20, 0, NO_ID))
+CAPABILITY = struct.pack("<IIIII", 0x02000001, 1 << 10, 0, 0, 0)
+"""CAP_NET_BIND_SERVICE, permitted and effective."""
+
+
+@pytest.mark.skipif(not IS_ROOT, reason="only root can set capabilities")
+def test_access_lists_capabilities_and_special_modes(world: ArchiveWorld) -> None:
+    """With the real job, from archive to archive."""
+    homes = [world.home(name) for name in ("home", "again", "third")]
+    home = homes[0]
+    (home / "folder").mkdir()
+    (home / "folder" / "server").write_bytes(b"program")
+    (home / "folder" / "server").chmod(0o4751)
+    os.setxattr(home / "folder" / "server", "security.capability", CAPABILITY)
+    (home / "empty").touch()
+    (home / "read only").write_bytes(b"x")
+    (home / "read only").chmod(0o440)
+    try:
+        for name in ("folder", "empty", "read only"):
+            os.setxattr(home / name, "system.posix_acl_access", ACCESS)
+        os.setxattr(home / "folder", "system.posix_acl_default", DEFAULT)
+    except OSError:
+        pytest.skip("this file system has no access control lists")
+    (home / "folder").chmod(0o3770)
+    os.link(home / "folder" / "server", home / "server")
+    first = world.archives.proven(KEY, HOME, 7, run(world.archives.pack_job(KEY, HOME, 7, format=2), home).result)
+    run(world.archives.unpack_job(KEY, first.archive.manifest_root), homes[1]).result  # noqa: B018
+    trusted = {pack.name: pack.store_version for pack in first.packs}
+    base = ArchiveBase(KEY, first.archive.manifest_root, trusted, frozenset())
+    job = world.archives.pack_job(OTHER, HOME, 7, format=2, base=base)
+    second = world.archives.proven(OTHER, HOME, 7, run(job, homes[1]).result)
+    assert second.archive.manifest_root == first.archive.manifest_root
+    run(world.archives.unpack_job(OTHER, second.archive.manifest_root), homes[2]).result  # noqa: B018
+    for again in homes[1:]:
+        assert tree_root(again) == tree_root(home)
+        assert os.getxattr(again / "folder" / "server", "security.capability") == CAPABILITY
+        assert os.getxattr(again / "folder", "system.posix_acl_default") == DEFAULT
+        for name in ("folder", "empty", "read only"):
+            listed = os.getxattr(again / name, "system.posix_acl_access")
+            assert listed == os.getxattr(home / name, "system.posix_acl_access"), name
+        assert (again / "folder").stat().st_mode & 0o7777 == 0o3770
+        assert (again / "server").stat().st_mode & 0o7777 == 0o4751
+        assert (again / "server").samefile(again / "folder" / "server")
+
+
+@pytest.mark.skipif(not IS_ROOT, reason="only root can create devices")
+def test_sockets_and_devices_are_left_out_and_named(stage: PackStage) -> None:
+    home = stage.home()
+    (home / "folder").mkdir()
+    for name, kind in (("folder/null", stat.S_IFCHR), ("folder/disk", stat.S_IFBLK), ("socket", stat.S_IFSOCK)):
+        try:
+            os.mknod(home / name, kind | 0o600, os.makedev(1, 3))
+        except OSError:
+            pytest.skip("devices cannot be created here")
+    first = stage.archive(home)
+    assert (first.root.entries, first.root.skipped_count) == (2, 3)
+    archive = open_archive(stage.place, first.root.key)
+    assert [(one.path, one.kind) for one in skipped_below(archive.skipped, ".")] == [("socket", "socket")]
+    assert [(one.path, one.kind) for one in skipped_below(archive.skipped, "/folder/")] == [
+        ("folder/disk", "block device"),
+        ("folder/null", "character device"),
+    ]
 
 
 @pytest.mark.skipif(not IS_ROOT, reason="only root can give files to others")

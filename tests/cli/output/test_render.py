@@ -283,6 +283,16 @@ def test_the_bar_is_shown_only_while_progress_is_known() -> None:
     assert "━" not in drawn(None)
 
 
+def test_progress_is_shown_in_bytes_and_files() -> None:
+    told = {"bytes": 1_300_000_000, "bytes_total": 2 << 30, "files": 51_000, "files_total": 117_000}
+    archiving = workspace(phase="STANDBY", operation="ARCHIVING", progress=60, progress_detail=told)
+    words = "1.2 GiB of 2.0 GiB, 51,000 of 117,000 files"
+    assert change_line(archiving) == f"demo: Archiving 60 %: {words}"
+    assert words in to_text(render.workspace(archiving, NOW))
+    unknown = {"bytes": 17, "bytes_total": None, "files": 3, "files_total": None}
+    assert change_line({**archiving, "progress": None, "progress_detail": unknown}) == "demo: Archiving: 17 B, 3 files"
+
+
 def test_a_request_is_confirmed_in_one_line() -> None:
     assert wish_line(workspace()) == "demo is running at http://demo.localhost:8080/"
     assert wish_line(workspace(phase="STANDBY")).startswith("demo: Stopped; requested state: Running (")

@@ -25,6 +25,7 @@ class PackedArchive:
     def __init__(self, place: ArchiveStore, root: Root) -> None:
         self._place = place
         self._root = root
+        self.skipped = root.skipped
         self._frame: Frame | None = None
         self._data = b""
 

@@ -246,8 +246,8 @@ class _HomeFiller:
         crew.call(member, verb, *arguments, then=self._count)
 
     def _count(self, created: HomeCount) -> None:
-        self._done(created.size)
         self._done.count_files(created.files)
+        self._done(created.size)
 
 
 def _compare(sections: _Sections, home: Path) -> StatRecords:

@@ -73,15 +73,18 @@ class StatRecords:
 
 
 class CachedRecords:
-    """The records of a valid cache."""
+    """The records of a valid cache, which is an open file."""
 
-    def __init__(self, file: BinaryIO, start: int) -> None:
-        self._file = file
+    def __init__(self, fd: int, start: int) -> None:
+        self._fd = fd
         self._start = start
 
+    def __del__(self) -> None:
+        os.close(self._fd)
+
     def between(self, start: int, end: int) -> Iterator[StatKey]:
-        self._file.seek(self._start + start * RECORD.size)
-        records: Iterator[StatKey] = RECORD.iter_unpack(self._file.read((end - start) * RECORD.size))
+        data = os.pread(self._fd, (end - start) * RECORD.size, self._start + start * RECORD.size)
+        records: Iterator[StatKey] = RECORD.iter_unpack(data)
         return records
 
 
@@ -115,17 +118,13 @@ def remove_cache(home: Path) -> None:
 def read_cache(home: Path, key: ArchiveKey, manifest_root: str, count: int) -> CachedRecords | None:
     """The records of this archive's entries; None if there is no valid cache."""
     try:
-        file = _opened(cache_file(home))
+        with _opened(cache_file(home)) as file:
+            if _is_valid(file, home, key, manifest_root, count):
+                start = file.seek(-count * RECORD.size - CHECKSUM_BYTES, os.SEEK_END)
+                return CachedRecords(os.dup(file.fileno()), start)
     except OSError:
-        return None
-    try:
-        is_valid = _is_valid(file, home, key, manifest_root, count)
-    except OSError:
-        is_valid = False
-    if not is_valid:
-        file.close()
-        return None
-    return CachedRecords(file, file.seek(-count * RECORD.size - CHECKSUM_BYTES, os.SEEK_END))
+        pass
+    return None
 
 
 def _is_valid(file: BinaryIO, home: Path, key: ArchiveKey, manifest_root: str, count: int) -> bool:

@@ -173,6 +173,8 @@ def _show_lines(pieces: Iterator[bytes], *, as_json: bool, words: "Callable[[Rec
 
 
 def _file_words(item: "Record") -> str:
+    if not item.get("is_archived", True):
+        return f"{'not archived':>23} {item['path']} ({item['kind']})"
     end = "/" if item["kind"] == "dir" else f" -> {item['target']}" if item["target"] else ""
     return f"{stat.filemode(item['mode'] | KIND_BITS.get(item['kind'], 0))} {item['size']:>12} {item['path']}{end}"
 
