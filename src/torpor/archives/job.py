@@ -17,9 +17,9 @@ from torpor.archives.pack import PackRequest, pack
 from torpor.archives.packs import restore as packs_restore
 from torpor.archives.packs import write as packs_write
 from torpor.archives.packs.crew import Crew, Handlers, ProcessCrew
-from torpor.archives.packs.layout import root_path
+from torpor.archives.packs.layout import PACKS, root_path
 from torpor.archives.progress_meter import HomeCount, ProgressMeter
-from torpor.archives.store import ArchiveStore, StoreAddress
+from torpor.archives.store import ArchiveStore, StoreAddress, remove_unfinished
 from torpor.archives.tree import rough_size
 from torpor.archives.unpack import find, unpack
 from torpor.domain.errors import Code, Failed, TorporError
@@ -55,6 +55,7 @@ def do_pack_2(order: Mapping[str, Any], key: ArchiveKey, home: Path) -> Mapping[
     )
     with (
         opened_home(home, Code.VOLUME_NOT_READY) as fd,
+        leaving_no_remains(order, key),
         crew_of(packs_write.handlers_of(lambda: store_of(order), key, fd)) as crew,
     ):
         meter = ProgressMeter(None, write_json_line, passes=2)
@@ -116,6 +117,15 @@ def opened_home(home: Path, otherwise: Code) -> Iterator[int]:
 def crew_of(make_handlers: Callable[[int, int], Handlers]) -> Iterator[Crew]:
     with contextlib.closing(ProcessCrew(make_handlers)) as crew:
         yield crew
+
+
+@contextlib.contextmanager
+def leaving_no_remains(order: Mapping[str, Any], key: ArchiveKey) -> Iterator[None]:
+    """The processes of a job that ends early are killed, perhaps while they write a pack."""
+    try:
+        yield
+    finally:
+        remove_unfinished(StoreAddress.parse(order["url"]), f"{key.workspace_id}/{PACKS}", key.op_id)
 
 
 def store_of(order: Mapping[str, Any]) -> ArchiveStore:
