@@ -190,6 +190,13 @@ async def test_progress_is_an_event_in_steps_of_5_percent(here: Here) -> None:
     for done in range(0, 1101, 10):
         await here.db.execute("UPDATE workspaces SET progress_done = $1", done)
     assert len(await here.written()) == 20, "5, 10, ... 100 %, and nothing beyond"
+    await here.db.execute(
+        "UPDATE workspaces SET progress_done = 0, progress_total = 0, progress_files = 0, progress_files_total = 1000"
+    )
+    await here.db.execute("TRUNCATE outbox")
+    for done in range(0, 1101, 10):
+        await here.db.execute("UPDATE workspaces SET progress_files = $1", done)
+    assert len(await here.written()) == 20, "the files, if all are empty"
 
 
 @pytest.mark.parametrize("outage", Outage)

@@ -18,9 +18,9 @@ from torpor.archives.pack import PackRequest, is_finished, pack
 from torpor.archives.packs import restore as packs_restore
 from torpor.archives.packs import write as packs_write
 from torpor.archives.packs.crew import crew_of
-from torpor.archives.packs.layout import root_path
+from torpor.archives.packs.layout import PACKS, root_path
 from torpor.archives.progress_meter import HomeCount, ProgressMeter
-from torpor.archives.store import ArchiveStore, StoreAddress
+from torpor.archives.store import ArchiveStore, StoreAddress, remove_unfinished
 from torpor.archives.tree import rough_size
 from torpor.archives.unpack import find, looked_twice, unpack
 from torpor.domain.errors import Code, Failed, TorporError
@@ -62,6 +62,7 @@ def do_pack_2(order: Mapping[str, Any], key: ArchiveKey, home: Path) -> Mapping[
     )
     with (
         opened_home(home, Code.VOLUME_NOT_READY) as fd,
+        leaving_no_remains(order, key),
         closing(crew_of(packs_write.handlers_of(lambda: store_of(order), key, fd))) as crew,
     ):
         place = open_store(order)
@@ -124,6 +125,15 @@ def opened_home(home: Path, otherwise: Code) -> Iterator[int]:
         yield fd
     finally:
         os.close(fd)
+
+
+@contextlib.contextmanager
+def leaving_no_remains(order: Mapping[str, Any], key: ArchiveKey) -> Iterator[None]:
+    """The processes of a job that ends early are killed, perhaps while they write a pack."""
+    try:
+        yield
+    finally:
+        remove_unfinished(StoreAddress.parse(order["url"]), f"{key.workspace_id}/{PACKS}", key.op_id)
 
 
 def store_of(order: Mapping[str, Any]) -> ArchiveStore:

@@ -29,8 +29,11 @@ class ReadableArchive(Protocol):
 
     format: int
     """Hashes of entries can be compared only within one format."""
-    skipped: Sequence[SkippedEntry]
-    """The first of the entries that were left out: sockets and devices."""
+
+    @property
+    def skipped(self) -> Sequence[SkippedEntry]:
+        """The first of the entries that were left out: sockets and devices."""
+        ...
 
     def entries(self) -> Iterator[Entry]:
         """Depth first, names sorted by their bytes. Raises at the end if they are not those of this archive."""

@@ -497,6 +497,17 @@ class ArchiveStore:
                 remains.unlink(missing_ok=True)
 
 
+def remove_unfinished(address: StoreAddress, folder: str, prefix: str = "") -> None:
+    """Remove what killed writers left in a folder of a directory store, in files whose names begin with `prefix`.
+
+    A listing does not show them. A store on a network has none: a pack is written with one request.
+    """
+    if address.directory is not None:
+        for remains in (address.directory / folder).glob(f"{prefix}*#*"):
+            with contextlib.suppress(OSError):
+                remains.unlink()
+
+
 def _stored(path: str, found: Mapping[str, Any]) -> StoredObject:
     # Some servers give fractions of a second in a listing, and none otherwise.
     changed = found["last_modified"].replace(microsecond=0)

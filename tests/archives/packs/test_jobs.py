@@ -167,6 +167,21 @@ def test_stopped_in_the_middle_and_begun_again(world: ArchiveWorld, large: Path,
     assert tree_root(again) == tree_root(large)
 
 
+def test_unfinished_packs_are_removed(world: ArchiveWorld, large: Path) -> None:
+    """Of a job that is stopped by the job itself, of a job that was killed by the next one."""
+    folder = world.store / HOME.workspace_id / "packs"
+    folder.mkdir(parents=True)
+    (folder / f"{KEY.op_id}-{'0' * 64}#1").write_bytes(b"half")
+    (folder / f"{OTHER.op_id}-{'0' * 64}#2").write_bytes(b"half")
+    stop_in_the_middle(pack_job(world), large, signal.SIGTERM)
+    assert not list(folder.glob("*#*"))
+    (folder / f"{KEY.op_id}-{'1' * 64}#1").write_bytes(b"half")
+    stop_in_the_middle(pack_job(world), large, signal.SIGKILL)
+    (folder / f"{OTHER.op_id}-{'1' * 64}#1").write_bytes(b"half")
+    packed(world, run(pack_job(world), large))
+    assert not list(folder.glob("*#*"))
+
+
 def test_a_process_of_a_job_that_is_killed_is_an_error(world: ArchiveWorld, large: Path) -> None:
     """As the kernel does it when memory is short."""
     with running(pack_job(world), large) as process:

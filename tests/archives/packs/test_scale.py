@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -175,11 +176,11 @@ def test_equal_files_are_restored_in_parts(stage: PackStage, monkeypatch: pytest
     most = 0
     send = restore._HomeFiller._send
 
-    def watched(one: restore._HomeFiller, verb: str, *arguments: object) -> None:
+    def watched(one: restore._HomeFiller, verb: str, *arguments: Any) -> None:
         nonlocal most
         if verb == "small_files":
             (frames,) = arguments
-            most = max(most, sum(len(frame.files) for frame in frames))  # type: ignore[attr-defined]
+            most = max(most, sum(len(frame.files) for frame in frames))
         send(one, verb, *arguments)
 
     monkeypatch.setattr(restore._HomeFiller, "_send", watched)

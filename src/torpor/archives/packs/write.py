@@ -29,7 +29,7 @@ from torpor.archives.packs.section_builder import SectionBuilder
 from torpor.archives.packs.sections import NO_FRAME, contents
 from torpor.archives.packs.side_file import side_folders
 from torpor.archives.progress_meter import HomeCount, Meter
-from torpor.archives.store import ArchiveStore, ObjectMissing, StoredObject
+from torpor.archives.store import ArchiveStore, ObjectMissing, StoredObject, remove_unfinished
 from torpor.archives.tree import SkipSummary
 from torpor.domain.errors import Code, Failed
 from torpor.domain.records import Archive, ArchiveKey, ProvenArchive, ProvenPack
@@ -122,6 +122,8 @@ def write(place: ArchiveStore, request: ArchiveRequest, home: Path, home_fd: int
     with _judged(request.key):
         root = fetch_root(place, request.key)
         if root is None:
+            # No other operation of this workspace is in progress.
+            remove_unfinished(place.address, f"{request.key.workspace_id}/{PACKS}")
             written = _Operation(place, request, home, home_fd, crew, done).run()
             if written is not None:
                 return written

@@ -25,14 +25,14 @@ BEGIN
     WHERE (after.phase, after.operation, after.container_present, after.volume_present, after.location, after.error_info,
            after.desired_state, after.wish_version, after.name, after.deleted_at, after.purge, after.shares, after.sleeps_at,
            after.restored_version, waits_for(after.conditions),
-           coalesce(progress_step(after.progress_done, after.progress_total),
-                    progress_step(after.progress_files, after.progress_files_total)))
+           CASE WHEN after.progress_total > 0 THEN progress_step(after.progress_done, after.progress_total)
+                ELSE progress_step(after.progress_files, after.progress_files_total) END)
           IS DISTINCT FROM
           (before.phase, before.operation, before.container_present, before.volume_present, before.location, before.error_info,
            before.desired_state, before.wish_version, before.name, before.deleted_at, before.purge, before.shares, before.sleeps_at,
            before.restored_version, waits_for(before.conditions),
-           coalesce(progress_step(before.progress_done, before.progress_total),
-                    progress_step(before.progress_files, before.progress_files_total)));
+           CASE WHEN before.progress_total > 0 THEN progress_step(before.progress_done, before.progress_total)
+                ELSE progress_step(before.progress_files, before.progress_files_total) END);
     IF FOUND THEN
         PERFORM pg_notify('workspace_changes', '');
     END IF;
