@@ -14,14 +14,15 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from torpor.archives.manifest import fetch_head
 from torpor.archives.pack import PackRequest, pack
 from torpor.archives.packs import restore as packs_restore
 from torpor.archives.packs import write as packs_write
 from torpor.archives.packs.crew import Crew, Handlers, ProcessCrew
 from torpor.archives.packs.layout import root_path
-from torpor.archives.store import ArchiveStore, StoreAddress
+from torpor.archives.store import PAUSES_S, ArchiveStore, StoreAddress
 from torpor.archives.tree import rough_size
-from torpor.archives.unpack import find, looked_twice, unpack
+from torpor.archives.unpack import find, unpack
 from torpor.domain.errors import Code, Failed, TorporError
 from torpor.domain.records import ArchiveKey
 
@@ -89,7 +90,12 @@ def do_pack_2(order: Mapping[str, Any], key: ArchiveKey, home: Path) -> Mapping[
 
 
 def do_unpack(order: Mapping[str, Any], key: ArchiveKey, home: Path) -> Mapping[str, object]:
-    return looked_twice(lambda: _unpack(order, key, home))
+    try:
+        return _unpack(order, key, home)
+    except Failed as error:
+        if error.code is Code.ARCHIVE_NOT_FOUND:
+            open_store(order)  # a disk that was unmounted meanwhile has lost no archive
+        raise
 
 
 def _unpack(order: Mapping[str, Any], key: ArchiveKey, home: Path) -> Mapping[str, object]:
@@ -114,6 +120,10 @@ def do_unpack_2(order: Mapping[str, Any], key: ArchiveKey, home: Path) -> Mappin
     ):
         place = open_store(order)
         root = packs_restore.find_root(place, key, order.get("manifest_root"))
+        if root is None and fetch_head(place, key) is None:
+            # There is no archive at all. Asked again here: later, no processes can be forked.
+            time.sleep(sum(PAUSES_S))
+            root = packs_restore.find_root(place, key, order.get("manifest_root"))
         if root is None:
             return None
         packs_restore.restore(place, root, home, fd, crew, ProgressMeter(root.home_bytes, write_json_line))
