@@ -9,20 +9,22 @@ import os
 import resource
 import signal
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from torpor.archives.manifest import fetch_head
 from torpor.archives.pack import PackRequest, is_finished, pack
 from torpor.archives.packs import restore as packs_restore
 from torpor.archives.packs import write as packs_write
 from torpor.archives.packs.crew import crew_of
 from torpor.archives.packs.layout import PACKS, root_path
 from torpor.archives.progress_meter import HomeCount, ProgressMeter
-from torpor.archives.store import ArchiveStore, StoreAddress, remove_unfinished
+from torpor.archives.store import PAUSES_S, ArchiveStore, StoreAddress, remove_unfinished
 from torpor.archives.tree import rough_size
-from torpor.archives.unpack import find, looked_twice, unpack
+from torpor.archives.unpack import find, unpack
 from torpor.domain.errors import Code, Failed, TorporError
 from torpor.domain.records import ArchiveKey
 
@@ -76,7 +78,12 @@ def do_pack_2(order: Mapping[str, Any], key: ArchiveKey, home: Path) -> Mapping[
 
 
 def do_unpack(order: Mapping[str, Any], key: ArchiveKey, home: Path) -> Mapping[str, object]:
-    return looked_twice(lambda: _unpack(order, key, home))
+    try:
+        return _unpack(order, key, home)
+    except Failed as error:
+        if error.code is Code.ARCHIVE_NOT_FOUND:
+            open_store(order)  # a disk that was unmounted meanwhile has lost no archive
+        raise
 
 
 def _unpack(order: Mapping[str, Any], key: ArchiveKey, home: Path) -> Mapping[str, object]:
@@ -98,6 +105,10 @@ def do_unpack_2(order: Mapping[str, Any], key: ArchiveKey, home: Path) -> Mappin
     ):
         place = open_store(order)
         root = packs_restore.find_root(place, key, order.get("manifest_root"))
+        if root is None and fetch_head(place, key) is None:
+            # There is no archive at all. Asked again here: later, no processes can be forked.
+            time.sleep(sum(PAUSES_S))
+            root = packs_restore.find_root(place, key, order.get("manifest_root"))
         if root is None:
             return None
         meter = ProgressMeter(HomeCount(root.home_bytes, root.files), write_json_line, passes=1)

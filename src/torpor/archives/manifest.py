@@ -13,7 +13,7 @@ from typing import Any
 from torpor import __version__
 from torpor.archives.entries import ArchiveMismatch, Entry, EntryOrder, HomeFacts, RootHash
 from torpor.archives.frames import compressor, decompressed, lines
-from torpor.archives.store import ArchiveStore
+from torpor.archives.store import ArchiveStore, named
 from torpor.archives.tree import SkippedEntry
 from torpor.domain.records import ArchiveKey
 
@@ -151,7 +151,10 @@ def _fetch_once(place: ArchiveStore, key: ArchiveKey) -> Manifest | None:
     if size is None:
         return None
     squeezed = b"".join(place.windows(path, size))
-    return Manifest(_head([squeezed], key), squeezed)
+    with named(path):
+        for _ in decompressed([squeezed]):
+            pass  # its checksums are compared here, where it can be read again
+        return Manifest(_head([squeezed], key), squeezed)
 
 
 def fetch_head(place: ArchiveStore, key: ArchiveKey) -> ManifestHead | None:

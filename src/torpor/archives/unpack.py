@@ -34,11 +34,15 @@ NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 
 def find(place: ArchiveStore, key: ArchiveKey) -> Manifest:
     """The manifest of the archive to restore."""
-    with judged(key):
+
+    def find_once() -> Manifest:
         manifest = fetch(place, key)
-    if manifest is None:
-        raise Failed(Code.ARCHIVE_NOT_FOUND, f"there is no finished archive {key}", archive=str(key))
-    return manifest
+        if manifest is None:
+            raise ObjectMissing(f"there is no finished archive {key}", archive=str(key))
+        return manifest
+
+    with judged(key):
+        return place.confirmed(find_once)
 
 
 def unpack(place: ArchiveStore, manifest: Manifest, home: Path, done: Meter) -> None:

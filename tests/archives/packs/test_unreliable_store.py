@@ -9,16 +9,18 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from tests.archives.packs.stage import PackStage, base_of
-from tests.support.archive_jobs import roomy
+from tests.support.archive_jobs import roomy, run
 from tests.support.faulty_store import Fault, FaultyStore, cut, faulty_store, flip, shorten, silence, status, without
 from tests.support.s3_server import S3Server, s3_server
 from torpor.archives.archives import HomeArchives
+from torpor.archives.pack import PackRequest, pack
 from torpor.archives.packs.copy import copy_packed
 from torpor.archives.packs.layout import pack_path, root_path
 from torpor.archives.packs.write import WrittenArchive
 from torpor.archives.reading import open_archive
 from torpor.archives.store import ArchiveStore, StoreAddress
 from torpor.archives.tree import tree_root
+from torpor.archives.unpack import find, unpack
 from torpor.domain.errors import Code, Failed, Unavailable
 from torpor.domain.records import ArchiveKey
 
@@ -141,12 +143,37 @@ def read_files(stage: BucketStage) -> Callable[[], str]:
     return read
 
 
+def archive_as_tar(stage: BucketStage) -> Callable[[], str]:
+    """In format 1."""
+    home, request = fill(stage.home()), PackRequest(stage.key(), 3, 7)
+
+    def archive() -> str:
+        return pack(stage.place, request, home, lambda _count: None).head.manifest_root
+
+    return archive
+
+
+def restore_tar(stage: BucketStage) -> Callable[[], str]:
+    home, request = fill(stage.home()), PackRequest(stage.key(), 3, 7)
+    pack(stage.place, request, home, lambda _count: None)
+    again = stage.home()
+
+    def restore() -> str:
+        unpack(stage.place, find(stage.place, request.key), again, lambda _count: None)
+        assert tree_root(again) == tree_root(home)
+        return "restored"
+
+    return restore
+
+
 OPERATIONS: dict[str, Callable[[BucketStage], Callable[[], str]]] = {
     "archive": archive_first,
     "second archive": archive_second,
     "restore": restore,
     "copy": copy,
     "read": read_files,
+    "archive of format 1": archive_as_tar,
+    "restore of format 1": restore_tar,
 }
 ONCE: dict[str, Fault] = {"503": status(503), "cut": cut, "shortened": shorten, "flipped": flip}
 
@@ -174,6 +201,16 @@ def test_an_object_that_is_not_found_once(stage: BucketStage, operation: Callabl
     act = operation(stage)
     stage.relay.break_first(status(404), lambda request: request.is_read)
     act()
+
+
+def test_a_root_that_is_not_found_once_by_the_job(stage: BucketStage) -> None:
+    """Without a root it would be an archive of format 1, which does not exist."""
+    home = fill(stage.home())
+    root = stage.archive(home).root
+    stage.relay.break_first(status(404), lambda request: request.method == "HEAD")
+    again = stage.home()
+    assert run(stage.archives.unpack_job(root.key, root.manifest_root), again).result["files"] == root.files
+    assert tree_root(again) == tree_root(home)
 
 
 def test_a_request_that_is_not_answered_once(stage: BucketStage) -> None:
@@ -283,8 +320,8 @@ def test_truncated_packs_of_an_earlier_try_are_replaced(stage: BucketStage) -> N
     first = stage.archive(home)
     before = stage.contents()
     lose(stage, root_path(first.root.key))
-    for pack in first.packs:
-        halve(stage, pack_path(stage.workspace_id, pack.name))
+    for one in first.packs:
+        halve(stage, pack_path(stage.workspace_id, one.name))
     again = stage.archive(home, key=first.root.key)
     assert stage.contents() == before
     assert tree_root(stage.restore(again.root)) == tree_root(home)
