@@ -250,7 +250,7 @@ def test_the_workspace_page(admin: BrowserUser, here: Product, made: Callable[..
     expect(page.get_by_role("img", name=re.compile("Status chart: .*running for"))).to_be_visible()
     expect(page.locator(".history li")).to_have_count(6)
     archives = page.get_by_role("region", name="Archives")
-    expect(archives.locator("li")).to_contain_text(re.compile(r"current.* stored · .* new · verified"))
+    expect(archives.locator("li")).to_contain_text(re.compile(r"current.* stored · .* new.*verified"))
     expect(page.locator(".conditions li[data-status=True]")).to_have_count(4)
 
     page.get_by_role("region", name="Log").get_by_role("button", name="Show").click()
@@ -500,18 +500,34 @@ def test_an_older_archive_is_restored_and_forked(
     made("past")
     for note in ("first", "second"):
         here.ok("start", "past", "--wait")
-        here.ok("exec", "past", "--", "sh", "-c", f"echo {note} > note")
+        here.ok("exec", "past", "--", "sh", "-c", f"echo {note} > note; head -c 300000 /dev/urandom > {note}")
         here.ok("archive", "past", "--wait")
     first = json.loads(here.ok("archives", "past", "--json"))["items"][1]["key"]
     admin.page.goto(f"{admin.url}/workspaces/past")
     card = admin.page.get_by_role("region", name="Archives")
+    rows = card.locator("[data-archive]")
     older = card.locator(f'[data-archive="{first}"]')
+    expect(rows).to_have_count(2)
+    # The second archive has both files, and only one of them is new.
+    expect(rows.first).to_contain_text(re.compile(r"current.*586 KiB home · 58\d KiB stored · 29\d KiB new.*verified .* ago"))
+    expect(older).to_contain_text(re.compile(r"293 KiB home · 29\d KiB stored · 29\d KiB new.*verified .* ago"))
+    expect(older.locator("code")).to_have_text(first.partition("/")[2][:8])
+    for name, width in (("light", 1180), ("dark", 1180), ("phone", 390)):
+        admin.page.emulate_media(color_scheme="dark" if name == "dark" else "light")
+        admin.page.set_viewport_size({"width": width, "height": 820})
+        assert admin.fits()
+        admin.picture(f"archives-{name}")
+    admin.page.set_viewport_size({"width": 1180, "height": 820})
 
     older.get_by_role("button", name="Restore").click()
     dialog = admin.page.get_by_role("dialog")
     expect(dialog).to_contain_text("The present home is archived first.")
+    dialog.get_by_role("button", name="Cancel").click()
+    expect(rows.first).to_contain_text("current")
+    older.get_by_role("button", name="Restore").click()
     dialog.get_by_role("button", name="Restore").click()
     expect(older).to_contain_text("current")
+    expect(rows.first).not_to_contain_text("current")
 
     older.get_by_role("button", name="Fork").click()
     expect(dialog).to_contain_text("Secrets are not copied.")

@@ -13,7 +13,9 @@ import pytest
 from tests.support.product import SERVE_HOME, Product, product
 from tests.support.terminal_user import PATIENCE_S, TerminalUser
 from tests.support.waiting import until, wait_until
+from torpor.archives.packs.layout import root_path
 from torpor.archives.tree import tree_root
+from torpor.domain.records import ArchiveKey
 
 pytestmark = pytest.mark.e2e
 
@@ -48,7 +50,7 @@ def test_a_file_in_the_home_survives_the_archive(here: Product) -> None:
     archived = here.show("demo")
     assert archived["phase"] == "ARCHIVED"
     assert not here.home(before).exists(), "the volume is gone"
-    assert list((here.data / "archives" / archived["archive_key"]).iterdir()), "the archive is there"
+    assert (here.data / "archives" / root_path(ArchiveKey.parse(archived["archive_key"]))).exists(), "the archive is there"
 
     here.ok("start", "demo", "--wait")
     assert here.ok("exec", "demo", "--", "cat", "note") == "hello\n"

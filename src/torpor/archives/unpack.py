@@ -298,6 +298,6 @@ def judged(key: ArchiveKey) -> Iterator[None]:
     try:
         yield
     except ObjectMissing as error:
-        raise Failed(Code.ARCHIVE_NOT_FOUND, f"archive {key}: {error.message}", **error.context) from error
+        raise Failed(Code.ARCHIVE_NOT_FOUND, f"the archive {key} is not complete: {error.message}", **error.context) from error
     except ArchiveMismatch as error:
-        raise Failed(Code.CHECKSUM_MISMATCH, f"archive {key}: {error.message}", **error.context) from error
+        raise Failed(Code.CHECKSUM_MISMATCH, f"the archive {key} is damaged: {error.message}", **error.context) from error

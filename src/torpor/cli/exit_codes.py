@@ -94,6 +94,8 @@ ADVICE: Mapping[str, str] = {
     "no_archive": "`torpor archive {workspace} --wait` archives it",
     "no_such_file": "`torpor archives {workspace} --list FOLDER` lists a folder of an archive",
     "archive_damaged": "`torpor archives {workspace}` shows which archives are damaged",
+    "checksum_mismatch": "read another archive, which `torpor archives {workspace}` lists, and tell an administrator",
+    "archive_not_found": "read another archive, which `torpor archives {workspace}` lists, and tell an administrator",
     "archive_collected": "`torpor archives {workspace}` lists the archives that exist",
     "unknown_template": "`torpor templates` lists them",
     "command_required": "such as: torpor create NAME --template command -- PROGRAM ARGUMENT...",

@@ -295,6 +295,6 @@ export interface CollectionPreview {
   unknown_count: number;
   left_over_count: number;
   missing_count: number;
-  packs: { would_mark: number; waiting: number; would_remove: number; would_free_bytes: number; missing_count: number };
+  packs: { would_free_bytes: number; missing_count: number };
   last: { requested_at: Instant | null; ran_at: Instant | null; report: CollectionReport | null };
 }

@@ -271,6 +271,11 @@ function Collection({ now }: { now: number }) {
               <Icon name="warning" /> {data.missing_count} archives are in the database but not in the store.
             </p>
           )}
+          {data.packs.missing_count > 0 && (
+            <p class="wrong-words">
+              <Icon name="warning" /> {data.packs.missing_count} packs of archives are missing or have another size in the store.
+            </p>
+          )}
           {data.items.length > 0 && (
             <ul class="lines">
               {data.items.slice(0, 20).map((one) => (

@@ -157,7 +157,15 @@ export function Choice<Value extends string>({ label, hint, value, onValue, opti
 }
 
 /** A text with a button that copies it. */
-export function Copyable({ text, label, secret }: { text: string; label: string; secret?: boolean }) {
+interface CopyableProps {
+  text: string;
+  label: string;
+  /** What is shown instead of a long text. */
+  short?: string;
+  secret?: boolean;
+}
+
+export function Copyable({ text, label, short, secret }: CopyableProps) {
   const [copied, setCopied] = useState(false);
   const shown = useRef<HTMLElement>(null);
   const copy = async (): Promise<void> => {
@@ -172,8 +180,8 @@ export function Copyable({ text, label, secret }: { text: string; label: string;
   };
   return (
     <span class="copyable">
-      <code ref={shown} data-secret={secret}>
-        {text}
+      <code ref={shown} data-secret={secret} title={short === undefined ? undefined : text}>
+        {short ?? text}
       </code>
       <Button
         icon={copied ? "check" : "copy"}

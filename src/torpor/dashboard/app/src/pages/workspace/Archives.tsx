@@ -21,6 +21,12 @@ interface Props {
 type OpenDialog = { dialog: "restore" | "fork"; archive: Archive } | null;
 
 const SHOWN = 3;
+const SHORT_KEY = 8;
+
+/** As `torpor archives` shows it. */
+function shortKey(key: string): string {
+  return key.slice(key.indexOf("/") + 1).slice(0, SHORT_KEY);
+}
 
 export function Archives({ list, workspace, me, now }: Props) {
   const [all, setAll] = useState(false);
@@ -57,11 +63,13 @@ export function Archives({ list, workspace, me, now }: Props) {
               <When at={one.made_at} now={now} /> {one.is_current && <Badge kind="good">current</Badge>}{" "}
               {one.is_damaged && <Badge kind="bad">damaged</Badge>}
               <small class="block">
-                {size(one.home_bytes)} · {size(one.size_bytes)} stored · {size(one.new_bytes)} new · verified{" "}
-                <When at={one.proven_at} now={now} />
+                {size(one.home_bytes)} home · {size(one.size_bytes)} stored · {size(one.new_bytes)} new
               </small>
+              {one.is_damaged && (
+                <small class="block">A part of it is missing or damaged in the archive store. It cannot be restored.</small>
+              )}
               <small class="block key">
-                <Copyable text={one.key} label="the key" />
+                verified <When at={one.proven_at} now={now} /> · <Copyable text={one.key} short={shortKey(one.key)} label="the key" />
               </small>
             </span>
             {!isDeleted && !one.is_damaged && (
