@@ -63,8 +63,12 @@ class FaultPoints:
             setattr(asyncpg.Connection, name, self._before_statement(getattr(asyncpg.Connection, name), reads=reads))
 
     def _on_event(self, event: str, arguments: tuple[Any, ...]) -> None:
-        if event in CHANGES or (event == "open" and _is_write(*arguments)):
+        if event in CHANGES or (event == "open" and (_is_write(*arguments) or self._is_read(arguments[0]))):
             self.step()
+
+    def _is_read(self, path: object) -> bool:
+        """A file of a home is opened, relative to its directory. Only a process that is stopped there can see a change."""
+        return self._signal is signal.SIGSTOP and isinstance(path, str | bytes) and not os.path.isabs(path)
 
     def _before_call(self, real: Callable[..., Any], *, half: bool) -> Callable[..., Any]:
         @functools.wraps(real)

@@ -144,7 +144,7 @@ def fill(home: Path) -> None:
 
 def change(home: Path, number: int = 0) -> None:
     (home / "small-2").write_bytes(b"changed %d" % number)
-    (home / "folder" / f"new-{number}").write_bytes(b"new %d" % number * 500)
+    (home / "folder" / "new").write_bytes(b"new %d" % number * 500)
     with (home / "large").open("r+b") as large:
         large.seek(9 << 19)
         large.write(os.urandom(1000))
