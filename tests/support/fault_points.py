@@ -4,13 +4,14 @@ A step is the moment before a call that changes a file, asks the archive store, 
 after a call is that before the next one. A write to a store in a directory has one more step: a part of it is written.
 """
 
+import contextlib
 import functools
 import os
 import re
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -26,22 +27,48 @@ CHANGES = frozenset(
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 STORE_CALLS = ("copy", "delete", "get", "get_range", "head", "list", "put")
 STATEMENT_CALLS = ("execute", "fetch", "fetchrow", "fetchval")
-WRITES = re.compile(r"\b(INSERT INTO|(?<!FOR )(?<!KEY )UPDATE|DELETE FROM|COMMIT)\b")
-NOT_FILES = ("/dev/", "/proc/", "/sys/")
+WRITES = re.compile(r"\b(INSERT INTO|UPDATE|DELETE FROM|COMMIT)\b")
+"""Also SELECT ... FOR UPDATE, which locks rows."""
+NOT_HOMES = ("/dev/null", "/dev/tty", "/proc/", "/sys/", "/run/")
+"""Files that are not kept."""
+
+
+_watching: list["FaultPoints"] = []
+"""In a forked process: its points."""
+
+
+@contextlib.contextmanager
+def only_here() -> Iterator[None]:
+    """Steps before and after this block do not count."""
+    (points,) = _watching
+    points.restart()
+    try:
+        yield
+    finally:
+        points.end()
 
 
 class FaultPoints:
     """Shared by a process and its children, which form a process group. At step `at` the whole group gets the signal."""
 
-    def __init__(self, at: int, number: signal.Signals) -> None:
-        self._at = at
+    def __init__(self, at: int, number: signal.Signals, *, waits: bool = False) -> None:
+        """`waits`: steps count from `only_here` on."""
+        self._at = 0 if waits else at
+        self._at_here = at
         self._signal = number
         self._count = get_context("fork").Value("i", 0)
         self._is_silent = False
 
     @property
     def count(self) -> int:
-        return self._count.value
+        return int(self._count.value)
+
+    def restart(self) -> None:
+        self._count.value = 0
+        self._at = self._at_here
+
+    def end(self) -> None:
+        self._is_silent = True
 
     def step(self) -> None:
         if self._is_silent:
@@ -54,21 +81,22 @@ class FaultPoints:
             time.sleep(0.005)  # SIGSTOP may reach another thread first
 
     def watch(self, *, reads: bool) -> None:
-        """Call it once in a forked process. `reads`: calls that only read are steps, too."""
+        """Call it once in a forked process. `reads`: statements that only read are steps, too."""
+        _watching.append(self)
         sys.addaudithook(self._on_event)
         for name in STORE_CALLS:
-            if reads or name in ("copy", "delete", "put"):
-                setattr(obstore, name, self._before_call(getattr(obstore, name), half=name == "put"))
+            setattr(obstore, name, self._before_call(getattr(obstore, name), half=name == "put"))
         for name in STATEMENT_CALLS:
             setattr(asyncpg.Connection, name, self._before_statement(getattr(asyncpg.Connection, name), reads=reads))
 
     def _on_event(self, event: str, arguments: tuple[Any, ...]) -> None:
-        if event in CHANGES or (event == "open" and (_is_write(*arguments) or self._is_read(arguments[0]))):
+        is_change = event in CHANGES or (event == "open" and _is_write(*arguments))
+        if (is_change and not str(arguments[0]).startswith(NOT_HOMES)) or (event == "open" and self._is_read(arguments[0])):
             self.step()
 
     def _is_read(self, path: object) -> bool:
         """A file of a home is opened, relative to its directory. Only a process that is stopped there can see a change."""
-        return self._signal is signal.SIGSTOP and isinstance(path, str | bytes) and not os.path.isabs(path)
+        return self._signal is signal.SIGSTOP and isinstance(path, str | bytes) and not os.fsencode(path).startswith(b"/")
 
     def _before_call(self, real: Callable[..., Any], *, half: bool) -> Callable[..., Any]:
         @functools.wraps(real)
@@ -95,7 +123,7 @@ class FaultPoints:
 
 
 def _is_write(path: object, _mode: object, flags: int) -> bool:
-    return bool(flags & WRITING) and not str(path).startswith(NOT_FILES)
+    return bool(flags & WRITING) and not isinstance(path, int)
 
 
 def _write_half(store: Any, path: str, content: object) -> None:

@@ -59,11 +59,12 @@ class FaultServer:
         stdin: bytes = b"",
         at: int = 0,
         number: signal.Signals = signal.SIGKILL,
-        reads: bool = True,
+        reads: bool = False,
+        waits: bool = False,
     ) -> Ended:
         """Run until it ends or is stopped. `at`: the step at which it gets the signal; 0: never."""
-        wanted = {"target": target, "arguments": arguments, "stdin": stdin.decode(), "at": at, "signal": number, "reads": reads}
-        return self._ask(wanted)
+        how = {"at": at, "signal": number, "reads": reads, "waits": waits}
+        return self._ask({"target": target, "arguments": arguments, "stdin": stdin.decode(), **how})
 
     def resume(self, stopped: Ended) -> Ended:
         """Let a stopped process continue to its end."""
@@ -111,7 +112,7 @@ class _Child:
 
 
 def _forked(wanted: dict[str, Any]) -> _Child:
-    points = FaultPoints(wanted["at"], signal.Signals(wanted["signal"]))
+    points = FaultPoints(wanted["at"], signal.Signals(wanted["signal"]), waits=wanted["waits"])
     output, errors = tempfile.TemporaryFile(), tempfile.TemporaryFile()  # noqa: SIM115
     module, _, name = wanted["target"].partition(":")
     function = getattr(importlib.import_module(module), name)

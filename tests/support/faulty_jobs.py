@@ -72,13 +72,16 @@ class FaultyJobs:
     def new_key(self) -> ArchiveKey:
         return ArchiveKey(self.workspace_id, str(uuid.uuid4()))
 
-    def pack_job(self, key: ArchiveKey, base: ProvenArchive | None) -> HomeJob:
-        return self.archives.pack_job(key, Home(self.workspace_id, GENERATION), REVISION, format=2, base=base_of(base))
-
     def archive(
         self, home: Path, key: ArchiveKey, base: ProvenArchive | None, at: int = 0, number: signal.Signals = signal.SIGKILL
     ) -> Ended:
-        return self._run(self.pack_job(key, base), home, at, number)
+        return self.archive_with(home, key, base_of(base), at, number)
+
+    def archive_with(
+        self, home: Path, key: ArchiveKey, base: ArchiveBase | None, at: int = 0, number: signal.Signals = signal.SIGKILL
+    ) -> Ended:
+        job = self.archives.pack_job(key, Home(self.workspace_id, GENERATION), REVISION, format=2, base=base)
+        return self._run(job, home, at, number)
 
     def archived(self, home: Path, key: ArchiveKey | None = None, base: ProvenArchive | None = None) -> ProvenArchive:
         key = key or self.new_key()
