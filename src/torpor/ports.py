@@ -396,6 +396,8 @@ class ListedPack:
     workspace_id: str
     name: str
     size_bytes: int
+    is_whole: bool = True
+    """False: only a part of it, which a killed writer left behind."""
 
 
 @dataclass(frozen=True, slots=True)

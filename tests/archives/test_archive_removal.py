@@ -11,6 +11,7 @@ from tests.archives.s3 import S3
 from tests.support.archive_jobs import DATA, HOME, KEY, MANIFEST, OTHER, ArchiveWorld, as_nobody
 from tests.support.stored_packs import StoredPacks
 from torpor.archives.archives import HomeArchives
+from torpor.archives.packs.layout import pack_path, root_path
 from torpor.domain.errors import Failed, Unavailable
 from torpor.domain.records import ArchiveKey
 from torpor.ports import ListedArchive, ListedPack
@@ -175,6 +176,23 @@ async def test_a_directory_has_packs_and_roots_beside_archives_of_format_1(world
     assert sorted(path.name for path in (folder / "packs").iterdir()) == ["README"]
     await world.archives.remove(OTHER)
     assert await listed(world.archives) == {KEY: True}
+
+
+async def test_what_a_killed_writer_left_in_a_directory_is_listed_and_removed(world: ArchiveWorld) -> None:
+    await world.archives.create_empty(OTHER, HOME, 0, format=2)
+    root, pack = world.store / root_path(KEY), world.store / pack_path(HOME.workspace_id, PACK)
+    part = pack.with_name(f"{PACK}#1")
+    part.write_bytes(b"half of it")
+    root.with_name(f"{root.name}#12").write_bytes(b"half of it")
+    assert await listed(world.archives) == {OTHER: True, KEY: False}
+    assert ListedPack(HOME.workspace_id, PACK, 10, is_whole=False) in await listed_packs(world.archives)
+    pack.write_bytes(b"x")
+    assert ListedPack(HOME.workspace_id, PACK, 1) in await listed_packs(world.archives), "the next attempt wrote it"
+    pack.unlink()
+    await world.archives.remove_pack(HOME.workspace_id, PACK)
+    await world.archives.remove(KEY)
+    assert not [path for path in world.store.rglob("*") if "#" in path.name]
+    await world.archives.manifest_root(OTHER)
 
 
 async def test_a_version_changes_when_a_pack_is_written_again(world: ArchiveWorld) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.contracts.archives_contract import PackWriter
 from tests.support.gc_stage import GcStage
-from torpor.domain.records import ArchiveKey
+from torpor.domain.records import ArchiveKey, ProvenArchive
 from torpor.ports import ListedPack
 
 
@@ -43,6 +43,24 @@ class PackStage:
             )  # fmt: skip
             await owner.execute("INSERT INTO archive_packs VALUES ($1, $2, $3)", str(key), uuid.UUID(workspace_id), name)
         return StoredArchive2(key, names)
+
+    async def record(self, proven: ProvenArchive, hours: float) -> None:
+        """Write an archive that a job has made into the tables, as verified this many hours ago."""
+        made, owner, ago = proven.archive, self.gc.owner, f"now() - interval '{hours} hours'"
+        workspace_id = uuid.UUID(made.key.workspace_id)
+        await owner.execute(
+            "INSERT INTO archives (key, workspace_id, op_id, generation, revision, manifest_root, size_bytes, home_bytes,"
+            f" proven_at, format, new_bytes) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, {ago}, 2, $9)",
+            str(made.key), workspace_id, uuid.UUID(made.key.op_id), made.generation, made.revision, made.manifest_root,
+            proven.size_bytes, proven.home_bytes, proven.new_bytes,
+        )  # fmt: skip
+        for pack in proven.packs:
+            await owner.execute(
+                "INSERT INTO packs (workspace_id, name, size_bytes, proven_at, store_version)"
+                f" VALUES ($1, $2, $3, {ago}, $4) ON CONFLICT DO NOTHING",
+                workspace_id, pack.name, pack.size_bytes, pack.store_version,
+            )  # fmt: skip
+            await owner.execute("INSERT INTO archive_packs VALUES ($1, $2, $3)", str(made.key), workspace_id, pack.name)
 
     async def point(self, archive: StoredArchive2) -> None:
         await self.gc.point(archive.key.workspace_id, str(archive.key))

@@ -187,7 +187,8 @@ class HomeArchives:
                 report_progress()
                 for found in page:
                     if isinstance(found, ListedPack):
-                        packs[found.workspace_id, found.name] = found
+                        if found.is_whole or (found.workspace_id, found.name) not in packs:
+                            packs[found.workspace_id, found.name] = found
                     else:
                         is_whole[found.key] = found.is_whole or is_whole.get(found.key, False)
         except (Failed, ArchiveMismatch) as error:
@@ -201,6 +202,8 @@ class HomeArchives:
         def remove(place: ArchiveStore) -> None:
             if place.head(root_path(key)) is not None:
                 place.remove_one(root_path(key))
+            else:
+                place.remove_unfinished(root_path(key))
             place.remove_all(str(key), first=MANIFEST_NAME)
 
         await self._ask(remove)

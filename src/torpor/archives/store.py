@@ -46,6 +46,8 @@ MOST_COPY_BYTES = 2 << 30
 LISTED_AT_ONCE = 1000
 IDENTITY = ".torpor-store"
 """The object with the store's identity: an id, written once."""
+UNFINISHED = re.compile(r"(.+)#\d+")
+"""LocalStore writes an object to such a file and renames it."""
 PAUSES_S = (0.2, 1.0)
 """Between the three tries of one call."""
 
@@ -123,6 +125,8 @@ class StoredObject:
     size: int
     version: str = ""
     """ETag and time of the last change: equal while the object is the same."""
+    is_whole: bool = True
+    """False: a writer to a directory was killed, and only a part was written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,7 +366,8 @@ class ArchiveStore:
     def objects(self, folders: Collection[str]) -> Iterator[Sequence[StoredObject]]:
         """The objects in ID/ID/ and in ID/FOLDER/ for these folders, in pages. Others may be included in a bucket.
 
-        In a directory, a folder ID/ID is included as `ID/ID/`, because it can be empty.
+        In a directory, a folder ID/ID is included as `ID/ID/`, because it can be empty. An object in ID/FOLDER/ that a killed
+        writer did not finish is included, too: garbage collection must find it.
         """
         directory = self.address.directory
         if directory is None:
@@ -380,7 +385,10 @@ class ArchiveStore:
                 with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:  # it was just removed
                     for entry in entries:
                         with contextlib.suppress(FileNotFoundError):
-                            found.append(StoredObject(f"{where}/{entry.name}", entry.stat(follow_symlinks=False).st_size))
+                            size = entry.stat(follow_symlinks=False).st_size
+                            part = UNFINISHED.fullmatch(entry.name) if folder.name in folders else None
+                            name = part[1] if part else entry.name
+                            found.append(StoredObject(f"{where}/{name}", size, is_whole=part is None))
         return found
 
     def _folders_in(self, place: Path, others: Collection[str]) -> list[Path]:
@@ -393,13 +401,18 @@ class ArchiveStore:
         self.remove(path)
         if self.head(path) is not None:
             raise Failed(Code.S3_ACCESS_ERROR, f"{path} was removed, but still exists", object=path)
-        self._remove_remains(path)
+        self.remove_unfinished(path)
+
+    def remove_unfinished(self, path: str) -> None:
+        """Remove what a killed writer of this object left behind, and the folders that are empty then."""
         directory = self.address.directory
-        if directory is not None:
-            place = directory / path
-            with contextlib.suppress(OSError):
-                while (place := place.parent) != directory:
-                    place.rmdir()
+        if directory is None:
+            return
+        self._remove_remains(path)
+        place = directory / path
+        with contextlib.suppress(OSError):
+            while (place := place.parent) != directory:
+                place.rmdir()
 
     def remove_all(self, prefix: str, *, first: str) -> None:
         """Remove all objects below this path, beginning with the object `first`."""

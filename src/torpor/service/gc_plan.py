@@ -79,7 +79,8 @@ async def _confirm(listed: PackComparison, archives: Archives) -> PackComparison
         return found
 
     there = await sizes(listed.missing)
-    gone = {pack for pack, size in (await sizes([*listed.unknown, *listed.left_over])).items() if size is None}
+    found = await sizes([*listed.unknown, *(pack for pack in listed.left_over if pack not in listed.parts)])
+    gone = {pack for pack, size in found.items() if size is None}
     return replace(
         listed,
         missing={pack: size for pack, size in listed.missing.items() if there.get(pack) != size},

@@ -39,6 +39,8 @@ class PackComparison:
     """Packs in the store of unknown origin: never removed."""
     left_over: Mapping[PackId, int] = field(default_factory=dict)
     """Packs in the store, but not in the table, left behind by an operation that has ended."""
+    parts: frozenset[PackId] = frozenset()
+    """Of those, the ones of which only a part was written, so that the store has no object with this name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +108,10 @@ class GcStore:
         """Reads the whole listing first, so that an archive made after its start counts as known."""
         is_whole: dict[str, bool] = {}
         packs: dict[PackId, int] = {}
+        parts: dict[PackId, int] = {}
         async for found in listed:
             if isinstance(found, ListedPack):
-                packs[PackId(found.workspace_id, found.name)] = found.size_bytes
+                (packs if found.is_whole else parts)[PackId(found.workspace_id, found.name)] = found.size_bytes
             else:
                 is_whole[str(found.key)] = found.is_whole
         unknown = set(is_whole)
@@ -123,11 +126,13 @@ class GcStore:
         unknown -= await self._made_last(unknown)
         left_over = await self._left_over(unknown)
         unknown -= left_over
-        of_packs = await self._compare_packs(packs, begun_at=begun_at)
+        of_packs = await self._compare_packs(packs, parts, begun_at=begun_at)
         return StoreComparison(expected, frozenset(missing), sorted(unknown), sorted(left_over), of_packs)
 
-    async def _compare_packs(self, listed: Mapping[PackId, int], *, begun_at: datetime) -> PackComparison:
-        unknown = dict(listed)
+    async def _compare_packs(
+        self, listed: Mapping[PackId, int], parts: Mapping[PackId, int], *, begun_at: datetime
+    ) -> PackComparison:
+        unknown = {**parts, **listed}
         missing: dict[PackId, int] = {}
         expected, last = 0, NO_PACK
         while rows := await self._database.fetch(
@@ -135,10 +140,10 @@ class GcStore:
         ):
             for row in rows:
                 last = PackId(row["workspace_id"], row["name"])
-                size_bytes = unknown.pop(last, None)
+                unknown.pop(last, None)
                 if row["is_expected"]:
                     expected += 1
-                    if size_bytes != row["size_bytes"]:
+                    if listed.get(last) != row["size_bytes"]:
                         missing[last] = row["size_bytes"]
         made_by = {pack: f"{pack.workspace_id}/{pack_op_id(pack.name)}" for pack in unknown}
         made_last = await self._made_last(set(made_by.values()))
@@ -146,8 +151,9 @@ class GcStore:
         return PackComparison(
             expected,
             missing,
-            {pack: size for pack, size in unknown.items() if made_by[pack] not in made_last | left},
+            {pack: size for pack, size in unknown.items() if made_by[pack] not in made_last | left and pack in listed},
             {pack: size for pack, size in unknown.items() if made_by[pack] in left},
+            frozenset(pack for pack in unknown if made_by[pack] in left and pack not in listed),
         )
 
     async def _left_packs(self, keys: set[str]) -> set[str]:

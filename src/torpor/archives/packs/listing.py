@@ -27,8 +27,8 @@ def _listed(stored: StoredObject) -> ListedArchive | ListedPack | None:
     if is_id(folder):
         return ListedArchive(ArchiveKey(workspace_id, folder), is_whole=name == MANIFEST_NAME)
     if folder == PACKS and pack_op_id(name) is not None:
-        return ListedPack(workspace_id, name, stored.size)
+        return ListedPack(workspace_id, name, stored.size, stored.is_whole)
     op_id = name.removesuffix(ROOT_SUFFIX)
     if folder == ROOTS and name.endswith(ROOT_SUFFIX) and is_id(op_id):
-        return ListedArchive(ArchiveKey(workspace_id, op_id), is_whole=True)
+        return ListedArchive(ArchiveKey(workspace_id, op_id), stored.is_whole)
     return None

@@ -87,7 +87,7 @@ def pack_words(pack: ProvenPack) -> Words:
 
 def listed_words(found: ListedArchive | ListedPack) -> Words:
     if isinstance(found, ListedPack):
-        return ["pack", found.workspace_id, found.name, found.size_bytes]
+        return ["pack", found.workspace_id, found.name, found.size_bytes, found.is_whole]
     return ["archive", str(found.key), found.is_whole]
 
 
