@@ -289,7 +289,7 @@ def _pack_report(packs: Record) -> Iterable[Renderable]:
             ]
         )
     for key, why in packs["unreadable_roots"].items():
-        yield text(f"No pack of the workspace of {key} is removed: {why}", "yellow")
+        yield text(f"No archive or pack of the workspace of {key} is removed: {why}", "yellow")
     yield from _mismatches(packs, "pack")
 
 

@@ -235,7 +235,7 @@ WITH input AS (
            proved_size_bytes, proved_home_bytes, proved_format, proved_new_bytes, clock_timestamp()
     FROM input JOIN written USING (id)
     WHERE proved_size_bytes IS NOT NULL
-    ON CONFLICT (key) DO UPDATE SET proven_at = excluded.proven_at
+    ON CONFLICT (key) DO UPDATE SET proven_at = excluded.proven_at, root_damaged_at = NULL
 ), proved_packs AS MATERIALIZED (
     SELECT input.id AS workspace_id, input.archive_key, pack.*
     FROM input JOIN written USING (id), jsonb_to_recordset(input.proved_packs) AS pack (

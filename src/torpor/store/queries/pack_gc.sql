@@ -44,11 +44,13 @@ WHERE packs.workspace_id = ANY ($1::uuid[]) AND (packs.orphan_since IS NOT NULL 
 ORDER BY packs.workspace_id, packs.name;
 
 -- name: known_roots
--- The archives of format 2 of a workspace that are not being removed, with the packs that each must name.
-SELECT archives.key, archives.manifest_root, archive_packs.name, packs.size_bytes
+-- The archives of format 2 of a workspace that are not being removed (or only the one with this key), with the packs that each
+-- must name.
+SELECT archives.key, archives.manifest_root, archive_packs.name, packs.size_bytes, clock_timestamp() AS read_at
 FROM archives LEFT JOIN archive_packs ON archive_packs.archive_key = archives.key
 LEFT JOIN packs ON packs.workspace_id = archive_packs.workspace_id AND packs.name = archive_packs.name
-WHERE archives.workspace_id = $1 AND archives.format = 2 AND archives.proven_at IS NOT NULL AND archives.removing_since IS NULL;
+WHERE archives.workspace_id = $1 AND archives.format = 2 AND archives.proven_at IS NOT NULL AND archives.removing_since IS NULL
+  AND ($2::text IS NULL OR archives.key = $2);
 
 -- name: known_root_keys
 SELECT key FROM archives WHERE workspace_id = $1 AND format = 2 AND proven_at IS NOT NULL AND removing_since IS NULL;
@@ -103,6 +105,24 @@ RETURNING name;
 UPDATE packs SET damaged_at = clock_timestamp()
 WHERE workspace_id = $1 AND name = $2 AND removing_since IS NULL AND proven_at < $3
 RETURNING name;
+
+-- name: root_to_prove
+-- The archive whose root has the oldest proof, if it is older than so many seconds.
+SELECT workspace_id::text AS workspace_id, key FROM archives
+WHERE format = 2 AND orphan_since IS NULL AND proven_at IS NOT NULL
+  AND greatest(proven_at, root_proven_at, root_damaged_at) < clock_timestamp() - make_interval(secs => $1::double precision)
+  AND NOT key = ANY ($2)
+ORDER BY greatest(proven_at, root_proven_at, root_damaged_at) LIMIT 1;
+
+-- name: record_proof_of_root
+UPDATE archives SET root_proven_at = $2, root_damaged_at = NULL
+WHERE key = $1 AND removing_since IS NULL AND greatest(proven_at, root_proven_at) <= $2;
+
+-- name: record_damage_of_root
+-- A proof that another operation made since then counts more.
+UPDATE archives SET root_damaged_at = clock_timestamp()
+WHERE key = $1 AND removing_since IS NULL AND greatest(proven_at, root_proven_at) < $2
+RETURNING key;
 
 -- name: archives_with_pack
 SELECT archive_key FROM archive_packs WHERE workspace_id = $1 AND name = $2 ORDER BY archive_key;
