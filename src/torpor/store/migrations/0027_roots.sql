@@ -1,4 +1,4 @@
--- The roots of archives of format 2 are proven again, like packs.
+-- The roots of archives of format 2 are proven again, like packs. A proof counts from the time at which it began.
 
 -- In the order in which controllers lock them: otherwise one that writes now and this migration could wait for each other.
 LOCK TABLE archives, packs IN ACCESS EXCLUSIVE MODE;
@@ -10,6 +10,10 @@ ALTER TABLE archives
     ADD COLUMN root_damaged_at timestamptz;
 CREATE INDEX archives_by_proof_of_root ON archives (greatest(proven_at, root_proven_at, root_damaged_at))
     WHERE format = 2 AND orphan_since IS NULL;
+
+-- Since when this table has the pack. It was in the store before that.
+ALTER TABLE packs ADD COLUMN known_since timestamptz NOT NULL DEFAULT clock_timestamp();
+UPDATE packs SET known_since = proven_at WHERE proven_at IS NOT NULL;
 
 -- When the content of an archive was last proven: with format 2, the oldest proof among its root and its packs.
 CREATE OR REPLACE FUNCTION last_proven_at(archive archives) RETURNS timestamptz STABLE LANGUAGE sql AS $$

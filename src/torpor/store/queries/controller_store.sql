@@ -237,13 +237,17 @@ WITH input AS (
     WHERE proved_size_bytes IS NOT NULL
     ON CONFLICT (key) DO UPDATE SET proven_at = excluded.proven_at, root_damaged_at = NULL
 ), proved_packs AS MATERIALIZED (
-    SELECT input.id AS workspace_id, input.archive_key, pack.*
+    -- All of them were read back after their attempt began.
+    SELECT input.id AS workspace_id, input.archive_key, pack.*, least(clock_timestamp(), coalesce((
+        SELECT started_at FROM operations
+        WHERE operations.workspace_id = input.id AND operations.op_id = input.op_id AND operations.attempt = input.op_attempt
+    ), input.op_started_at)) AS began_at
     FROM input JOIN written USING (id), jsonb_to_recordset(input.proved_packs) AS pack (
         name text, size_bytes bigint, store_version text, is_read_back boolean
     )
 ), read_back AS (
     INSERT INTO packs (workspace_id, name, size_bytes, store_version, proven_at)
-    SELECT workspace_id, name, size_bytes, store_version, clock_timestamp() FROM proved_packs WHERE is_read_back ORDER BY 1, 2
+    SELECT workspace_id, name, size_bytes, store_version, began_at FROM proved_packs WHERE is_read_back ORDER BY 1, 2
     ON CONFLICT (workspace_id, name) DO UPDATE SET
         store_version = excluded.store_version, proven_at = excluded.proven_at, damaged_at = NULL,
         orphan_since = CASE WHEN packs.removing_since IS NOT NULL THEN packs.orphan_since END

@@ -1,10 +1,10 @@
 -- The statements of pack_gc.py: the leader collects packs as torpor_controller; the API reads as torpor_service.
 
 -- name: known_packs
--- A page of all packs in the table, to compare with the objects in the store. A pack is expected if it was proven before the
--- listing began, is not known to be damaged and is not being removed.
+-- A page of all packs in the table, to compare with the objects in the store. A pack is expected if it was proven and
+-- stored in the table before the listing began, is not known to be damaged and is not being removed.
 SELECT workspace_id::text AS workspace_id, name, size_bytes,
-       coalesce(proven_at < $4, false) AND damaged_at IS NULL AND removing_since IS NULL AS is_expected
+       proven_at IS NOT NULL AND known_since < $4 AND damaged_at IS NULL AND removing_since IS NULL AS is_expected
 FROM packs WHERE (workspace_id, name) > ($1::uuid, $2::text) ORDER BY workspace_id, name LIMIT $3;
 
 -- name: operations_that_left_packs
