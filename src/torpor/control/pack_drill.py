@@ -1,6 +1,7 @@
 """Prove packs and roots in the archive store again before their proof is too old. A duty of the leader.
 
-One object at a time, roots before packs and the oldest proof first, at a bounded rate. A pack that is missing or damaged is
+One object at a time, at a bounded rate: first those that an operation found damaged, then roots, then packs, the oldest proof
+first. A pack that is missing or damaged is
 marked, and so are the archives that need it. An archive whose root is missing or damaged is marked, too. Nothing is removed:
 the next archive of the workspace writes that content again if the home still has it.
 """
@@ -8,6 +9,7 @@ the next archive of the workspace writes that content again if the home still ha
 import asyncio
 import time
 from collections.abc import Callable
+from typing import assert_never
 
 import structlog
 
@@ -37,7 +39,7 @@ LEAST_AGE_S = 86_400.0
 
 class PackDrill:
     name = "pack-drill"
-    interval_s = 60.0
+    interval_s = 15.0
     turn_s = 2 * PROOF_S + TURN_S
 
     def __init__(
@@ -49,7 +51,10 @@ class PackDrill:
         bytes_per_s: float,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """A pack is proven again when half of `proof_age_s` is over, so that archives need not do it."""
+        """A pack is proven again when half of `proof_age_s` is over, so that archives need not do it.
+
+        `bytes_per_s` 0: only what an operation found damaged is proven again.
+        """
         self.wake = asyncio.Event()
         self._database = database
         self._store = PackGcStore(database)
@@ -64,24 +69,30 @@ class PackDrill:
         """Prove one root or pack; return the pause that keeps the rate."""
         now = self._monotonic()
         self._not_before = {one: at for one, at in self._not_before.items() if at > now}
-        if (root := await self._root_to_prove()) is not None:
-            async with reading(self._database, root.key.workspace_id, "proof of a root", lease_s=LEASE_S):
-                await self._prove_root(term, root)
-            return ROOT_PAUSE_S
-        pack = await self._pack_to_prove()
-        if pack is None:
-            return None
-        async with reading(self._database, pack.id.workspace_id, "proof of a pack", lease_s=LEASE_S):
-            await self._prove(term, pack)
-        return max(0.0, pack.size_bytes / self._bytes_per_s - (self._monotonic() - now))
+        found = await self._next()
+        match found:
+            case None:
+                return None
+            case RootToProve(key=key):
+                async with reading(self._database, key.workspace_id, "proof of a root", lease_s=LEASE_S):
+                    await self._prove_root(term, found)
+                return ROOT_PAUSE_S
+            case PackToProve(id=pack_id, size_bytes=size_bytes):
+                async with reading(self._database, pack_id.workspace_id, "proof of a pack", lease_s=LEASE_S):
+                    await self._prove(term, found)
+                took_s = self._monotonic() - now
+                return max(0.0, size_bytes / self._bytes_per_s - took_s) if self._bytes_per_s else 0.0
+            case _:
+                assert_never(found)
 
-    async def _root_to_prove(self) -> RootToProve | None:
-        besides = [one for one in self._not_before if isinstance(one, ArchiveKey)]
-        return await self._store.root_to_prove(older_than_s=self._older_than_s, besides=besides)
-
-    async def _pack_to_prove(self) -> PackToProve | None:
-        besides = [one for one in self._not_before if isinstance(one, PackId)]
-        return await self._store.to_prove(older_than_s=self._older_than_s, besides=besides)
+    async def _next(self) -> RootToProve | PackToProve | None:
+        packs = [one for one in self._not_before if isinstance(one, PackId)]
+        keys = [one for one in self._not_before if isinstance(one, ArchiveKey)]
+        suspect = await self._store.suspect_root(besides=keys) or await self._store.suspect(besides=packs)
+        if suspect is not None or not self._bytes_per_s:
+            return suspect
+        root = await self._store.root_to_prove(older_than_s=self._older_than_s, besides=keys)
+        return root or await self._store.to_prove(older_than_s=self._older_than_s, besides=packs)
 
     async def _prove_root(self, term: int, root: RootToProve) -> None:
         try:

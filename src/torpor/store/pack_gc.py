@@ -122,6 +122,11 @@ class PackGcStore:
         row = await self._database.fetchrow(PACK_GC["pack_to_prove"], older_than_s, [one.name for one in besides])
         return row and PackToProve(PackId(row["workspace_id"], row["name"]), row["size_bytes"], row["read_at"])
 
+    async def suspect(self, *, besides: Iterable[PackId]) -> PackToProve | None:
+        """A pack that an operation found damaged."""
+        row = await self._database.fetchrow(PACK_GC["suspect_pack"], [one.name for one in besides])
+        return row and PackToProve(PackId(row["workspace_id"], row["name"]), row["size_bytes"], row["read_at"])
+
     async def record_proof(self, term: int, pack: PackToProve, proven: ProvenPack) -> None:
         async with self._leading(term) as connection:
             workspace_id = uuid.UUID(pack.id.workspace_id)
@@ -139,7 +144,13 @@ class PackGcStore:
 
     async def root_to_prove(self, *, older_than_s: float, besides: Iterable[ArchiveKey]) -> RootToProve | None:
         """The root with the oldest proof, if it is that old."""
-        found = await self._database.fetchrow(PACK_GC["root_to_prove"], older_than_s, list(map(str, besides)))
+        return await self._root(await self._database.fetchrow(PACK_GC["root_to_prove"], older_than_s, list(map(str, besides))))
+
+    async def suspect_root(self, *, besides: Iterable[ArchiveKey]) -> RootToProve | None:
+        """A root that an operation found damaged."""
+        return await self._root(await self._database.fetchrow(PACK_GC["suspect_root"], list(map(str, besides))))
+
+    async def _root(self, found: Mapping[str, Any] | None) -> RootToProve | None:
         roots = found and await self.roots(found["workspace_id"], found["key"])
         return roots[0] if roots else None
 

@@ -212,7 +212,11 @@ def fetch_root(place: ArchiveStore, key: ArchiveKey) -> Root | None:
         return None
     if found.size > MOST_ROOT_BYTES:
         raise ArchiveMismatch(f"{path} has {found.size} bytes, which is too much for a root", object=path)
-    root = Root.parse(b"".join(place.windows(path, found.size)))
+    document = b"".join(place.windows(path, found.size))
+    try:
+        root = Root.parse(document)
+    except ArchiveMismatch as error:
+        raise ArchiveMismatch(error.message, object=path) from error
     if root.key != key:
         raise ArchiveMismatch(f"the root of {key} belongs to {root.key}", object=path)
     return root

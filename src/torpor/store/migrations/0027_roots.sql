@@ -7,12 +7,19 @@ ALTER TABLE archives
     -- When the root was last read again and compared with this row; NULL: not since `proven_at`.
     ADD COLUMN root_proven_at timestamptz,
     -- The last proof of the root failed at this time.
-    ADD COLUMN root_damaged_at timestamptz;
+    ADD COLUMN root_damaged_at timestamptz,
+    -- An operation found it damaged: the leader reads it next, and either confirms that or removes the mark.
+    ADD COLUMN is_root_suspect boolean NOT NULL DEFAULT false;
 CREATE INDEX archives_by_proof_of_root ON archives (greatest(proven_at, root_proven_at, root_damaged_at))
     WHERE format = 2 AND orphan_since IS NULL;
 
--- Since when this table has the pack. It was in the store before that.
-ALTER TABLE packs ADD COLUMN known_since timestamptz NOT NULL DEFAULT clock_timestamp();
+CREATE INDEX archives_with_suspect_root ON archives (key) WHERE is_root_suspect;
+
+ALTER TABLE packs
+    -- Since when this table has the pack. It was in the store before that.
+    ADD COLUMN known_since timestamptz NOT NULL DEFAULT clock_timestamp(),
+    ADD COLUMN is_suspect boolean NOT NULL DEFAULT false;
+CREATE INDEX packs_suspect ON packs (workspace_id, name) WHERE is_suspect;
 UPDATE packs SET known_since = proven_at WHERE proven_at IS NOT NULL;
 
 -- When the content of an archive was last proven: with format 2, the oldest proof among its root and its packs.
@@ -32,4 +39,5 @@ CREATE OR REPLACE FUNCTION is_damaged(archive archives) RETURNS boolean STABLE L
     ))
 $$;
 
-GRANT UPDATE (root_proven_at, root_damaged_at) ON archives TO torpor_controller;
+GRANT UPDATE (root_proven_at, root_damaged_at, is_root_suspect) ON archives TO torpor_controller;
+GRANT UPDATE (is_suspect) ON packs TO torpor_controller;

@@ -95,14 +95,19 @@ WHERE orphan_since IS NULL
   AND NOT name = ANY ($2)
 ORDER BY greatest(proven_at, damaged_at) LIMIT 1;
 
+-- name: suspect_pack
+-- A pack that an operation found damaged.
+SELECT workspace_id::text AS workspace_id, name, size_bytes, clock_timestamp() AS read_at FROM packs
+WHERE is_suspect AND orphan_since IS NULL AND NOT name = ANY ($1) ORDER BY damaged_at LIMIT 1;
+
 -- name: record_proof
-UPDATE packs SET proven_at = $3, store_version = $4, damaged_at = NULL
+UPDATE packs SET proven_at = $3, store_version = $4, damaged_at = NULL, is_suspect = false
 WHERE workspace_id = $1 AND name = $2 AND removing_since IS NULL AND proven_at <= $3
 RETURNING name;
 
 -- name: record_damage
 -- A proof that another operation made since then counts more.
-UPDATE packs SET damaged_at = clock_timestamp()
+UPDATE packs SET damaged_at = clock_timestamp(), is_suspect = false
 WHERE workspace_id = $1 AND name = $2 AND removing_since IS NULL AND proven_at < $3
 RETURNING name;
 
@@ -114,13 +119,18 @@ WHERE format = 2 AND orphan_since IS NULL AND proven_at IS NOT NULL
   AND NOT key = ANY ($2)
 ORDER BY greatest(proven_at, root_proven_at, root_damaged_at) LIMIT 1;
 
+-- name: suspect_root
+-- An archive whose root an operation found damaged.
+SELECT workspace_id::text AS workspace_id, key FROM archives
+WHERE is_root_suspect AND orphan_since IS NULL AND NOT key = ANY ($1) ORDER BY root_damaged_at LIMIT 1;
+
 -- name: record_proof_of_root
-UPDATE archives SET root_proven_at = $2, root_damaged_at = NULL
+UPDATE archives SET root_proven_at = $2, root_damaged_at = NULL, is_root_suspect = false
 WHERE key = $1 AND removing_since IS NULL AND greatest(proven_at, root_proven_at) <= $2;
 
 -- name: record_damage_of_root
 -- A proof that another operation made since then counts more.
-UPDATE archives SET root_damaged_at = clock_timestamp()
+UPDATE archives SET root_damaged_at = clock_timestamp(), is_root_suspect = false
 WHERE key = $1 AND removing_since IS NULL AND greatest(proven_at, root_proven_at) < $2
 RETURNING key;
 
