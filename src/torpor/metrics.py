@@ -68,6 +68,9 @@ gc_packs_removed_total = _counter("gc_packs_removed_total", "Packs removed by ga
 pack_proofs_total = _counter(
     "pack_proofs_total", "Packs in the archive store that were read back again, by outcome: `proven` or `damaged`.", "outcome"
 )
+root_proofs_total = _counter(
+    "root_proofs_total", "Roots of archives that were read again, by outcome: `proven` or `damaged`.", "outcome"
+)
 home_bytes = _gauge("home_bytes", "Disk space that all homes use, as last measured; only in the leading controller.")
 home_bytes.set(math.nan)
 disk_free_bytes = _gauge("disk_free_bytes", "Free space on the disk of the homes, if `disk_reserve` is not 0.")

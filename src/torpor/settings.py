@@ -305,7 +305,7 @@ class Settings(BaseModel):
         4 << 20,
         ge=0,
         description="Bytes per second at which packs in the archive store are read back and checked again, before their proof "
-        "is too old. 0: never.",
+        "is too old. 0: only packs that an operation found damaged.",
     )
     undelete_grace: Seconds = Field(7 * 86_400, description="Seconds for which a deleted workspace can be undeleted.")
     name_reserved_for: float = Field(

@@ -12,7 +12,7 @@ from tests.support.archive_jobs import DATA, HOME, KEY, MANIFEST, OTHER, Archive
 from tests.support.stored_packs import StoredPacks
 from torpor.archives.archives import HomeArchives
 from torpor.archives.packs.layout import pack_path, root_path
-from torpor.domain.errors import Failed, Unavailable
+from torpor.domain.errors import Code, Failed, Unavailable
 from torpor.domain.records import ArchiveKey
 from torpor.ports import ListedArchive, ListedPack
 
@@ -203,6 +203,23 @@ async def test_a_version_changes_when_a_pack_is_written_again(world: ArchiveWorl
     await packs.write(KEY, b"content")
     second = await world.archives.prove_pack(HOME.workspace_id, name, 7)
     assert first.store_version != second.store_version
+
+
+async def test_an_error_names_the_damaged_root(world: ArchiveWorld) -> None:
+    packs = StoredPacks(world.store)
+    await packs.finish(KEY, HOME, (await packs.write(KEY, b"content"),))
+    path = f"{HOME.workspace_id}/archives/{KEY.op_id}.json.zst"
+    (world.store / path).write_bytes(b"damaged")
+    for asking in (world.archives.manifest_root(KEY), world.archives.root_packs(KEY)):
+        with pytest.raises(Failed) as caught:
+            await asking
+        assert (caught.value.code, caught.value.context["object"]) == (Code.CHECKSUM_MISMATCH, path)
+
+
+def test_the_result_of_a_job_names_lost_packs(world: ArchiveWorld) -> None:
+    said = {"format": 2, "manifest_root": "root", "size_bytes": 1, "home_bytes": 1, "files": 1, "packs": []}
+    assert world.archives.proven(KEY, HOME, 0, said).lost == ()
+    assert world.archives.proven(KEY, HOME, 0, {**said, "lost": ["a", "b"]}).lost == ("a", "b")
 
 
 async def test_a_removal_fails_if_the_object_still_exists(bucket: Bucket) -> None:

@@ -248,19 +248,20 @@ class ArchivesContract:
         name = await packs.write(FIRST, b"content")
         await packs.finish(FIRST, HOME, (name,))
         await packs.damage(HOME.workspace_id, name, b"CONTENT")
+        path = f"{HOME.workspace_id}/packs/{name}"
         with pytest.raises(Failed) as caught:
             await archives.prove_pack(HOME.workspace_id, name, 7)
-        assert caught.value.code is Code.CHECKSUM_MISMATCH
+        assert (caught.value.code, caught.value.context["object"]) == (Code.CHECKSUM_MISMATCH, path)
         await packs.damage(HOME.workspace_id, name, b"cont")
         for asking in (archives.prove_pack(HOME.workspace_id, name, 7), archives.manifest_root(FIRST)):
             with pytest.raises(Failed) as caught:
                 await asking
-            assert caught.value.code is Code.CHECKSUM_MISMATCH
+            assert (caught.value.code, caught.value.context["object"]) == (Code.CHECKSUM_MISMATCH, path)
         await archives.remove_pack(HOME.workspace_id, name)
         for asking in (archives.prove_pack(HOME.workspace_id, name, 7), archives.manifest_root(FIRST)):
             with pytest.raises(Failed) as caught:
                 await asking
-            assert caught.value.code is Code.ARCHIVE_NOT_FOUND
+            assert (caught.value.code, caught.value.context["object"]) == (Code.ARCHIVE_NOT_FOUND, path)
 
     async def test_jobs_declare_whether_they_write(self, archives: Archives) -> None:
         assert not archives.pack_job(FIRST, HOME, 1).writes

@@ -183,3 +183,48 @@ async def test_packs_that_are_orphans_are_not_proven(here: PackStage) -> None:
     await aged(here, *archive.packs, days=6)
     await here.change_packs(*archive.packs, orphan_since="now()")
     assert await drill(here).do(TERM) is None
+
+
+async def test_a_damaged_or_missing_root_is_marked_and_its_packs_are_not(here: PackStage, world: FakeWorld) -> None:
+    workspace_id = await here.gc.workspace("demo")
+    lost = await here.archive(workspace_id, b"of the lost one", b"shared")
+    good = await here.archive(workspace_id, taken_over=lost.packs[1:])
+    young = await here.archive(workspace_id, taken_over=lost.packs[1:])
+    await here.gc.mark(str(lost.key), str(good.key), proven_at="now() - interval '6 days'")
+    root = world.archive_packs.pop(str(lost.key))
+    before = metrics.root_proofs_total.labels("damaged")._value.get()
+    duty = drill(here)
+    while await duty.do(TERM) is not None:
+        pass
+
+    async def roots() -> dict[str, tuple[bool, bool, bool]]:
+        """(proven again, damaged, the archive is damaged) of each archive."""
+        rows = await here.gc.owner.fetch(
+            "SELECT key, root_proven_at IS NOT NULL, root_damaged_at IS NOT NULL, is_damaged(archives) FROM archives"
+        )
+        return {row[0]: (row[1], row[2], row[3]) for row in rows}
+
+    intact = {str(good.key): (True, False, False), str(young.key): (False, False, False)}
+    assert await roots() == {str(lost.key): (False, True, True), **intact}
+    assert metrics.root_proofs_total.labels("damaged")._value.get() == before + 1
+    assert not any(is_damaged for _, is_damaged in (await ages(here)).values())
+
+    # It is tried again later: the store was repaired.
+    world.archive_packs[str(lost.key)] = root
+    await here.gc.mark(str(lost.key), root_damaged_at="now() - interval '4 days'")
+    await drill(here).do(TERM)
+    assert await roots() == {str(lost.key): (True, False, False), **intact}
+
+
+async def test_a_root_that_names_other_packs_is_tried_again_and_is_not_damaged(here: PackStage, world: FakeWorld) -> None:
+    """The database may be wrong. The archive itself can be restored."""
+    archive = await here.archive(await here.gc.workspace("demo"), b"content", b"other")
+    await here.gc.mark(str(archive.key), proven_at="now() - interval '6 days'")
+    del world.archive_packs[str(archive.key)][archive.packs[0]]
+    clock = Clock()
+    duty = drill(here, clock=clock)
+    assert await duty.do(TERM) is not None
+    assert await duty.do(TERM) is None
+    assert await here.gc.owner.fetchval("SELECT bool_or(is_damaged(archives)) FROM archives") is False
+    clock.now_s += AGAIN_S + 1
+    assert await duty.do(TERM) is not None

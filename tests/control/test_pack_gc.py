@@ -218,6 +218,66 @@ async def test_with_a_root_that_cannot_be_verified_no_pack_of_its_workspace_is_r
     assert orphan not in await here.stored()
 
 
+async def test_with_a_root_that_cannot_be_read_no_archive_of_its_workspace_is_removed(here: PackStage, tmp_path: Path) -> None:
+    """The newest archive but one looks complete in the listing, but it cannot be restored."""
+    _, old, kept = await here.superseded("demo")
+    _, other, _ = await here.superseded("other")
+    root = tmp_path / root_path(kept[0].key)
+    good = root.read_bytes()
+    root.write_bytes(good[:-1] + bytes([good[-1] ^ 1]))
+    await here.collect()
+    await here.grace_passes()
+    report = await here.gc.collect()
+    assert report["removed"] == 1, "that of the other workspace"
+    assert report["packs"]["unreadable_roots"].keys() == {str(kept[0].key)}
+    objects = await here.gc.objects()
+    assert str(old.key) in objects
+    assert str(other.key) not in objects
+    damaged = await here.gc.owner.fetch("SELECT key FROM archives WHERE is_damaged(archives)")
+    assert [row["key"] for row in damaged] == [str(kept[0].key)]
+    # From now on the old archive is one of the two newest that can be restored.
+    await here.collect()
+    assert (await here.gc.rows())[str(old.key)] == (False, False)
+    await here.require_whole(old, kept[1])
+
+
+async def test_an_archive_with_a_damaged_root_does_not_keep_itself(here: PackStage, tmp_path: Path) -> None:
+    workspace_id, old, kept = await here.superseded("demo")
+    (tmp_path / root_path(old.key)).write_bytes(b"damaged")
+    await here.collect()
+    await here.grace_passes()
+    assert (await here.gc.collect())["removed"] == 1
+    assert str(old.key) not in await here.gc.objects()
+    await here.require_whole(*kept)
+
+    (tmp_path / root_path(kept[1].key)).write_bytes(b"damaged")
+    await here.gc.change(workspace_id, **deleted(days=1), purge="true")
+    for _ in range(3):
+        await here.collect()
+        await here.grace_passes()
+    assert await here.rows() == {}
+    assert not (tmp_path / workspace_id).exists(), "the whole workspace was purged"
+
+
+async def test_an_archive_that_is_written_while_roots_are_verified_keeps_the_older_ones(
+    faked: PackStage, world: FakeWorld
+) -> None:
+    """The root of the new archive was not verified."""
+    workspace_id, old, kept = await faked.superseded("demo")
+    await faked.collect()
+    await faked.grace_passes()
+
+    async def archive_meanwhile(verb: str, _workspace_id: str) -> None:
+        if verb == "root_packs":
+            world.interfere = FakeWorld().interfere
+            await faked.archive(workspace_id, b"meanwhile", hours=0)
+
+    world.interfere = archive_meanwhile
+    assert (await faked.gc.collect())["removed"] == 0
+    await faked.require_whole(old, *kept)
+    assert (await faked.gc.collect())["removed"] == 1
+
+
 class LateListing(FakeArchives):
     """A store whose listing is late: it lacks new objects and has some that are gone."""
 

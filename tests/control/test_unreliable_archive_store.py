@@ -145,7 +145,7 @@ async def test_a_removal_that_the_store_refuses_is_repeated(here: PackStage, rel
 
 async def test_a_root_that_is_lost_or_damaged_keeps_all_packs(here: PackStage, honest: ArchiveStore) -> None:
     workspace_id, needed = await ripe(here)
-    key = next(key for key in await here.gc.packs.roots(workspace_id))
+    key = next(root.key for root in await here.gc.packs.roots(workspace_id))
     intact = honest.content(root_path(key))
     for damage in (None, intact[:-4]):
         if damage is None:

@@ -87,6 +87,21 @@ async def test_the_second_archive_of_a_home_takes_packs_of_the_first_over(here: 
     assert seen.archive == second
 
 
+async def test_a_proof_counts_from_the_begin_of_the_attempt_that_read_the_pack_back(here: ControlPlane, owner: Any) -> None:
+    """A job can take hours, and a pack may be damaged after it was read back."""
+    await here.wishes.create(here.user, name="demo", desired_state=Wish.STANDBY)
+    await stopped(here, "demo", note=b"first")
+    archive = await archived(here, "demo")
+    began_at = await owner.fetchval(
+        "SELECT max(started_at) FROM operations WHERE kind = 'ARCHIVING' AND op_id = $1", uuid.UUID(archive.key.op_id)
+    )
+    rows = await owner.fetch("SELECT proven_at, known_since FROM packs")
+    assert {row["proven_at"] for row in rows} == {began_at}
+    # A listing that began during the operation does not have to contain the pack.
+    assert all(row["known_since"] > began_at for row in rows)
+    assert await owner.fetchval("SELECT proven_at FROM archives") > began_at
+
+
 async def test_a_base_says_what_can_be_trusted(here: ControlPlane, owner: Any) -> None:
     await here.wishes.create(here.user, name="demo", desired_state=Wish.STANDBY)
     await stopped(here, "demo", a=b"a", b=b"b", c=b"c")

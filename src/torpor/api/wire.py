@@ -496,8 +496,8 @@ class GcPackReport(GcPackDifferences):
     removed: int = 0
     unreadable_roots: dict[str, str] = Field(
         {},
-        description="Archives whose roots in the store cannot be read or differ from the database, and why. No pack of their "
-        "workspaces is removed.",
+        description="Archives whose roots in the store cannot be read or differ from the database, and why. No archive or pack "
+        "of their workspaces is removed.",
     )
 
 

@@ -120,6 +120,7 @@ class HomeArchives:
             root = said["manifest_root"]
             size_bytes, home_bytes, files = numbers = [said[name] for name in ("size_bytes", "home_bytes", "files")]
             packs = tuple(ProvenPack(*pack) for pack in said.get("packs", ()))
+            lost = tuple(map(str, said.get("lost", ())))
         except (KeyError, TypeError) as error:
             raise Failed(Code.INTERNAL, f"the result of a pack job is not complete: {error}") from error
         if not isinstance(root, str) or not all(isinstance(number, int) for number in numbers):
@@ -132,6 +133,7 @@ class HomeArchives:
             format=said.get("format", FORMAT),
             new_bytes=said.get("new_bytes"),
             packs=packs,
+            lost=lost,
         )
 
     async def create_empty(self, key: ArchiveKey, home: Home, revision: int, *, format: int = 1) -> ProvenArchive:  # noqa: A002
@@ -219,7 +221,7 @@ class HomeArchives:
             with _as_failure(archive=str(key)):
                 root = fetch_root(place, key)
                 if root is None:
-                    raise ObjectMissing(f"there is no root of the archive {key}")
+                    raise ObjectMissing(f"there is no root of the archive {key}", object=root_path(key))
             return RootFacts(root.manifest_root, root.packs)
 
         return await self._ask(read)

@@ -119,7 +119,7 @@ async def coordinator(
             *([collector] if settings.gc == "on" else []),
             Census(store),
             sizes,
-            *([drill] if settings.archive_drill_rate else []),
+            drill,
         ],
         on_change=events.wake.set,
     )

@@ -1,8 +1,9 @@
 """Collect archives that no workspace needs. A duty of the leader.
 
-List the store, mark the orphans, remove those whose grace period has passed. A workspace is locked for a moment while its
-archives are marked or given up; objects are removed without locks. The next collection continues an interrupted one, and one
-bad archive or workspace does not stop the others.
+List the store, mark the orphans, remove those whose grace period has passed. Before an archive is removed, the roots of those
+that stay are read from the store: if one of them cannot be read, no archive of this workspace is removed. A workspace is locked
+for a moment while its archives are marked or given up; objects are removed without locks. The next collection continues an
+interrupted one, and one bad archive or workspace does not stop the others.
 """
 
 import asyncio
@@ -10,6 +11,7 @@ import contextlib
 import math
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -18,13 +20,14 @@ import structlog
 from torpor import metrics
 from torpor.control.gc_tally import GcTally, words_of
 from torpor.control.pack_gc import PackCollector
+from torpor.control.root_check import RootCheck
 from torpor.domain.backoff import backoff_s
 from torpor.domain.errors import Deposed, Unavailable
 from torpor.domain.records import ArchiveKey
 from torpor.domain.retention import MARKS, Action, ArchiveDecision, GcPolicy, Retention, RetentionReason
 from torpor.ports import Archives
 from torpor.service.gc_plan import GcPlan, decisions, make_gc_plan
-from torpor.store.gc import ArchiveTotals, GcStore
+from torpor.store.gc import ArchiveTotals, GcStore, batches
 from torpor.store.pack_gc import PackGcStore
 
 log = structlog.get_logger()
@@ -41,6 +44,26 @@ STEP_S = 600.0
 """How long one step may take: a page of the store's listing, or the removal of a large archive."""
 
 
+@dataclass(frozen=True, slots=True)
+class _RipeArchive:
+    """An archive whose grace period has passed, in a workspace whose roots were verified."""
+
+    key: str
+    workspace_id: str
+    besides: frozenset[str]
+    """All archives of this workspace that go now."""
+    proven: frozenset[str]
+    """The archives of this workspace whose roots are readable."""
+
+    def is_verified(self, decided: Sequence[ArchiveDecision]) -> bool:
+        """All archives that stay are among those whose roots are readable."""
+        return all(
+            one.archive.key in self.proven or (one.action is Action.REMOVE and one.archive.key in self.besides)
+            for one in decided
+            if one.archive.has_root and one.archive.removing_since is None
+        )
+
+
 class GarbageCollector:
     """A duty of the leader (`control.duties.Duty`)."""
 
@@ -51,6 +74,7 @@ class GarbageCollector:
         self._packs = packs
         self._archives = archives
         self._pack_collector = PackCollector(packs, archives)
+        self._roots = RootCheck(packs, archives)
         self._terms = GcPolicy(retention, timedelta(seconds=every_s))
         self._every_s = every_s
         self._skipped = 0
@@ -116,9 +140,8 @@ class GarbageCollector:
         # First the archives that an earlier collection gave up, also of workspaces with an error: they may be partly removed.
         await self._remove_going(term, tally)
         ripe = await self._mark(term, seen, tally)
-        for start in range(0, len(ripe), HANDFUL):
-            given_up = await self._give_up(term, seen, ripe[start : start + HANDFUL], tally)
-            await self._remove(term, given_up, tally)
+        for some in batches(await self._verified(term, ripe, tally), HANDFUL):
+            await self._remove(term, await self._give_up(term, seen, some, tally), tally)
         await self._pack_collector.collect(term, seen, tally)
         return await self._store.totals()
 
@@ -153,7 +176,21 @@ class GarbageCollector:
             for held in await holding.held():
                 await holding.write([one for one in seen.decide(held) if one.action in MARKS])
 
-    async def _give_up(self, term: int, seen: GcPlan, ripe: Sequence[ArchiveKey], tally: GcTally) -> Sequence[str]:
+    async def _verified(self, term: int, ripe: Sequence[ArchiveKey], tally: GcTally) -> Sequence["_RipeArchive"]:
+        """Those of them whose workspaces have only archives with readable roots, besides these."""
+        of_workspace: dict[str, set[str]] = {}
+        for key in ripe:
+            of_workspace.setdefault(key.workspace_id, set()).add(str(key))
+        verified: list[_RipeArchive] = []
+        for workspace_id, keys in of_workspace.items():
+            with tally.alone(workspace_id):
+                besides = frozenset(keys)
+                proven = await self._roots.verified(term, workspace_id, tally, besides=besides)
+                if proven is not None:
+                    verified += [_RipeArchive(key, workspace_id, besides, proven) for key in sorted(keys)]
+        return verified
+
+    async def _give_up(self, term: int, seen: GcPlan, ripe: Sequence["_RipeArchive"], tally: GcTally) -> Sequence[str]:
         try:
             return await self._given_up(term, seen, ripe)
         except (Deposed, Unavailable):
@@ -161,17 +198,21 @@ class GarbageCollector:
         except Exception:  # one of them failed: try each alone
             given_up: list[str] = []
             for one in ripe:
-                with tally.alone(str(one)):
+                with tally.alone(one.key):
                     given_up += await self._given_up(term, seen, [one])
             return given_up
 
-    async def _given_up(self, term: int, seen: GcPlan, ripe: Sequence[ArchiveKey]) -> Sequence[str]:
+    async def _given_up(self, term: int, seen: GcPlan, ripe: Sequence["_RipeArchive"]) -> Sequence[str]:
         """The point of no return: decide again with the workspaces locked. A workspace with an error by now keeps its
-        archives."""
-        keys = set(map(str, ripe))
-        async with self._store.holding(term, {key.workspace_id for key in ripe}, seen.compared) as holding:
-            decided = [one for held in await holding.held() for one in seen.decide(held)]
-            removed = [one for one in decided if one.action is Action.REMOVE and one.archive.key in keys]
+        archives, and so does one with an archive that was written meanwhile: its root was not verified."""
+        keys = {one.key for one in ripe}
+        of_workspace = {one.workspace_id: one for one in ripe}
+        removed: list[ArchiveDecision] = []
+        async with self._store.holding(term, of_workspace.keys(), seen.compared) as holding:
+            for held in await holding.held():
+                decided = seen.decide(held)
+                if of_workspace[held.holder.id].is_verified(decided):
+                    removed += [one for one in decided if one.action is Action.REMOVE and one.archive.key in keys]
             await holding.write(removed)
         return [one.archive.key for one in removed]
 

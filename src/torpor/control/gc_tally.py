@@ -28,7 +28,7 @@ class GcTally:
     freed_bytes: int = 0
     failed: dict[str, str] = field(default_factory=dict)
     unreadable_roots: dict[str, str] = field(default_factory=dict)
-    """Archives of format 2 whose roots differ from the database, and why: packs of their workspaces are not removed."""
+    """Archives of format 2 whose roots differ from the database, and why: nothing of their workspaces is removed."""
 
     @contextlib.contextmanager
     def alone(self, what: str) -> Iterator[None]:

@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 
 from torpor import metrics
 from torpor.control.gc_tally import GcTally
-from torpor.domain.errors import Code, Failed, Unavailable
+from torpor.control.root_check import RootCheck
+from torpor.domain.errors import Unavailable
 from torpor.domain.pack_retention import PackDecision, PackId, PackReason
-from torpor.domain.records import ArchiveKey
 from torpor.domain.retention import MARKS, Action
-from torpor.ports import Archives, RootFacts
+from torpor.ports import Archives
 from torpor.service.gc_plan import GcPlan, pack_decisions
 from torpor.store.gc import NO_PACK
 from torpor.store.pack_gc import PackGcStore
@@ -23,13 +23,13 @@ from torpor.store.pack_gc import PackGcStore
 HANDFUL = 32
 """How many packs are given up at once, right before their removal."""
 REMOVALS_AT_ONCE = 4
-UNREADABLE = frozenset({Code.ARCHIVE_NOT_FOUND, Code.CHECKSUM_MISMATCH})
 
 
 class PackCollector:
     def __init__(self, store: PackGcStore, archives: Archives) -> None:
         self._store = store
         self._archives = archives
+        self._roots = RootCheck(store, archives)
 
     async def collect(self, term: int, seen: GcPlan, tally: GcTally) -> None:
         await self._store.forget_leases(term)
@@ -66,41 +66,15 @@ class PackCollector:
         return ripe
 
     async def _remove_ripe(self, term: int, seen: GcPlan, workspace_id: str, names: Sequence[str], tally: GcTally) -> None:
-        verified = await self._verified_roots(workspace_id, tally)
+        verified = await self._roots.verified(term, workspace_id, tally)
         if verified is None:
             return
         for start in range(0, len(names), HANDFUL):
             given_up = await self._give_up(term, seen, workspace_id, frozenset(names[start : start + HANDFUL]), verified)
             await self._remove(term, given_up, tally)
 
-    async def _verified_roots(self, workspace_id: str, tally: GcTally) -> frozenset[ArchiveKey] | None:
-        """The archives whose roots in the store say what the database says; None if one does not.
-
-        A pack that the database takes for an orphan may be the last copy of a home, if the database is wrong.
-        """
-        known = await self._store.roots(workspace_id)
-        for key, expected in known.items():
-            why = await self._difference(key, expected)
-            if why is not None:
-                tally.unreadable_roots[str(key)] = why
-                return None
-        return frozenset(known)
-
-    async def _difference(self, key: ArchiveKey, expected: RootFacts) -> str | None:
-        try:
-            found = await self._archives.root_packs(key)
-        except Failed as failed:
-            if failed.code not in UNREADABLE:
-                raise
-            return failed.message
-        if found.manifest_root != expected.manifest_root:
-            return "its root in the store has another manifest root than the database says"
-        if dict(found.packs) != dict(expected.packs):
-            return "its root in the store names other packs than the database says"
-        return None
-
     async def _give_up(
-        self, term: int, seen: GcPlan, workspace_id: str, names: frozenset[str], verified: frozenset[ArchiveKey]
+        self, term: int, seen: GcPlan, workspace_id: str, names: frozenset[str], verified: frozenset[str]
     ) -> Sequence[PackId]:
         """The point of no return: decide again with the workspace locked. An archive that was written meanwhile was not
         verified, so its workspace waits for the next collection."""

@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from torpor.domain.judge import judge
+from torpor.domain.lost_objects import lost_objects
 from torpor.domain.planner import Circumstances, Step, plan
 from torpor.domain.records import Change, Observation, Report, Verdict, Workspace
 from torpor.domain.settle import Progress, settle, with_progress
@@ -32,6 +33,8 @@ def reconcile(
     # Progress moves the deadline before the planner compares it with the clock: an effect that makes progress is not late.
     step = plan(with_progress(credited, progress, look), verdict, report, look)
     change = settle(credited, verdict, step, look, new_op_id=new_op_id, progress=progress, before=workspace)
+    if change is not None and (lost := lost_objects(workspace, report)):
+        change = replace(change, lost=lost)
     return Decision(verdict, step, change)
 
 

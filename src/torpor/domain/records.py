@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from torpor.domain.errors import Reason
+from torpor.domain.pack_retention import PackId
 from torpor.domain.sizes import NO_SIZE, WorkspaceSize
 from torpor.domain.states import HealthStatus, ObservedStatus, Operation, Outage, Outcome, Phase, Stage, Wish, WishOrigin
 
@@ -482,6 +483,8 @@ class ProvenArchive:
     """Format 2: what this operation wrote to the store."""
     packs: tuple[ProvenPack, ...] = ()
     """Format 2: all packs that it names."""
+    lost: tuple[str, ...] = ()
+    """Format 2: packs of its base that the operation found damaged or missing, and did not take over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -546,4 +549,6 @@ class Change:
     opened: AttemptOpened | None = None
     closed: AttemptClosed | None = None
     proved: ProvenArchive | None = None
+    lost: tuple[PackId | ArchiveKey, ...] = ()
+    """Packs, and archives whose roots, a report says are damaged or missing."""
     if_wish_unchanged: bool = False

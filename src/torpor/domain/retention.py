@@ -204,7 +204,9 @@ class GcArchive:
     orphan_since: datetime | None = None
     removing_since: datetime | None = None
     is_there: bool = True
-    """False: it was not in the listing of the store, or one of its packs is damaged."""
+    """False: it was not in the listing of the store, or its root or one of its packs is damaged."""
+    has_root: bool = False
+    """It is of format 2: its root names packs that other archives may share."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -509,8 +509,10 @@ def _recovery_archive(
         return None
     if accept:
         _check_acceptable(workspace, error)
-    # The archive that was lost is not offered. It is accepted if the caller names it, because its store may be repaired by now.
-    keys = [key for one in kept if (key := str(one.archive.key)) != error.context.get("archive_key")]
+    # An archive that was lost or is damaged is not offered. It is accepted if the caller names it, because its store may be
+    # repaired by now.
+    lost = error.context.get("archive_key")
+    keys = [key for one in kept if (key := str(one.archive.key)) != lost and not one.is_damaged]
     if archive_key is None:
         if empty or accept:
             return None

@@ -351,6 +351,7 @@ def _to_stored(row: Mapping[str, Any], compared: StoreComparison) -> GcArchive:
         proven_at=row["proven_at"],
         orphan_since=row["orphan_since"],
         removing_since=row["removing_since"],
+        has_root=row["format"] == 2 and row["proven_at"] is not None,
         is_there=row["key"] not in compared.missing and not row["is_damaged"],
     )
 

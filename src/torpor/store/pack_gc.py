@@ -47,6 +47,13 @@ class PackToProve:
     began_at: datetime
 
 
+@dataclass(frozen=True, slots=True)
+class RootToProve:
+    key: ArchiveKey
+    expected: RootFacts
+    began_at: datetime
+
+
 class PackGcStore:
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -64,14 +71,19 @@ class PackGcStore:
             for held in found:
                 yield held
 
-    async def roots(self, workspace_id: str) -> Mapping[ArchiveKey, RootFacts]:
-        """What the roots in the store must say."""
-        packs: dict[tuple[str, str], dict[str, int]] = {}
-        for row in await self._database.fetch(PACK_GC["known_roots"], uuid.UUID(workspace_id)):
-            named = packs.setdefault((row["key"], row["manifest_root"]), {})
+    async def roots(self, workspace_id: str, key: str | None = None) -> Sequence[RootToProve]:
+        """What the roots of a workspace in the store must say, or the one with this key."""
+        packs: dict[str, dict[str, int]] = {}
+        rows = await self._database.fetch(PACK_GC["known_roots"], uuid.UUID(workspace_id), key)
+        for row in rows:
+            named = packs.setdefault(row["key"], {})
             if row["name"] is not None:
                 named[row["name"]] = row["size_bytes"]
-        return {ArchiveKey.parse(key): RootFacts(manifest_root, named) for (key, manifest_root), named in packs.items()}
+        facts = {row["key"]: (row["manifest_root"], row["read_at"]) for row in rows}
+        return [
+            RootToProve(ArchiveKey.parse(key), RootFacts(manifest_root, packs[key]), read_at)
+            for key, (manifest_root, read_at) in facts.items()
+        ]
 
     async def totals(self) -> PackTotals:
         row = await self._database.fetchrow(PACK_GC["pack_totals"])
@@ -110,6 +122,11 @@ class PackGcStore:
         row = await self._database.fetchrow(PACK_GC["pack_to_prove"], older_than_s, [one.name for one in besides])
         return row and PackToProve(PackId(row["workspace_id"], row["name"]), row["size_bytes"], row["read_at"])
 
+    async def suspect(self, *, besides: Iterable[PackId]) -> PackToProve | None:
+        """A pack that an operation found damaged."""
+        row = await self._database.fetchrow(PACK_GC["suspect_pack"], [one.name for one in besides])
+        return row and PackToProve(PackId(row["workspace_id"], row["name"]), row["size_bytes"], row["read_at"])
+
     async def record_proof(self, term: int, pack: PackToProve, proven: ProvenPack) -> None:
         async with self._leading(term) as connection:
             workspace_id = uuid.UUID(pack.id.workspace_id)
@@ -124,6 +141,28 @@ class PackGcStore:
                 return None
             rows = await connection.fetch(PACK_GC["archives_with_pack"], workspace_id, pack.id.name)
             return [row["archive_key"] for row in rows]
+
+    async def root_to_prove(self, *, older_than_s: float, besides: Iterable[ArchiveKey]) -> RootToProve | None:
+        """The root with the oldest proof, if it is that old."""
+        return await self._root(await self._database.fetchrow(PACK_GC["root_to_prove"], older_than_s, list(map(str, besides))))
+
+    async def suspect_root(self, *, besides: Iterable[ArchiveKey]) -> RootToProve | None:
+        """A root that an operation found damaged."""
+        return await self._root(await self._database.fetchrow(PACK_GC["suspect_root"], list(map(str, besides))))
+
+    async def _root(self, found: Mapping[str, Any] | None) -> RootToProve | None:
+        roots = found and await self.roots(found["workspace_id"], found["key"])
+        return roots[0] if roots else None
+
+    async def record_proof_of_root(self, term: int, root: RootToProve) -> None:
+        async with self._leading(term) as connection:
+            await connection.execute(PACK_GC["record_proof_of_root"], str(root.key), root.began_at)
+
+    async def record_damage_of_root(self, term: int, root: RootToProve) -> bool:
+        """Mark the archive as damaged; False if its root was proven since or is being removed."""
+        async with self._leading(term) as connection:
+            marked = await connection.fetch(PACK_GC["record_damage_of_root"], str(root.key), root.began_at)
+            return bool(marked)
 
     @contextlib.asynccontextmanager
     async def _leading(self, term: int) -> AsyncIterator[Any]:
@@ -146,9 +185,9 @@ class LockedPacks:
         [held] = await _held(self._connection, [self._workspace_id], self._compared)
         return held
 
-    async def root_keys(self) -> frozenset[ArchiveKey]:
+    async def root_keys(self) -> frozenset[str]:
         rows = await self._connection.fetch(PACK_GC["known_root_keys"], self._id)
-        return frozenset(ArchiveKey.parse(row["key"]) for row in rows)
+        return frozenset(row["key"] for row in rows)
 
     async def take_in(self, packs: Mapping[PackId, int]) -> None:
         """Add these packs (with their sizes) to the table, if they are still left over."""

@@ -8,6 +8,7 @@ from typing import Any
 import structlog
 
 from torpor.domain.errors import Reason
+from torpor.domain.pack_retention import PackId
 from torpor.domain.records import (
     CONDITION_NAMES,
     NOT_OBSERVED,
@@ -286,6 +287,12 @@ def _from_attempts(change: Change) -> dict[str, Any]:
             "closed_reason": change.closed.reason,
             "closed_message": change.closed.message,
             "closed_bytes": change.closed.done_bytes,
+        }
+    if change.lost:
+        packs = [one for one in change.lost if isinstance(one, PackId)]
+        fields |= {
+            "lost_packs": [{"workspace_id": one.workspace_id, "name": one.name} for one in packs],
+            "lost_roots": [str(one) for one in change.lost if isinstance(one, ArchiveKey)],
         }
     if change.proved:
         fields |= {

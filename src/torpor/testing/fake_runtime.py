@@ -392,11 +392,13 @@ def _keep_packs(world: FakeWorld, key: ArchiveKey, files: Files, asked: Mapping[
         return {}
     base = asked["base"]
     taken_over = world.archive_packs[base["key"]] if base is not None else {}
-    usable = {
-        name.rpartition("-")[2]: name
+    lost = [
+        name
         for name in taken_over
-        if name not in base["unusable"] and (key.workspace_id, name) in world.packs
-    }
+        if name not in base["unusable"]
+        and ((key.workspace_id, name) not in world.packs or (name not in base["trusted"] and not _is_good(world, key, name)))
+    ]
+    usable = {name.rpartition("-")[2]: name for name in taken_over if name not in base["unusable"] and name not in lost}
     packs: list[ProvenPack] = []
     for content in {json.dumps(sorted(files)).encode(), *files.values()}:
         digest = hashlib.sha256(content).hexdigest()
@@ -411,6 +413,7 @@ def _keep_packs(world: FakeWorld, key: ArchiveKey, files: Files, asked: Mapping[
         "size_bytes": sum(pack.size_bytes for pack in packs),
         "new_bytes": sum(pack.size_bytes for pack in packs if pack_op_id(pack.name) == key.op_id),
         "packs": [[pack.name, pack.size_bytes, pack.store_version, pack.is_read_back] for pack in packs],
+        "lost": lost,
     }
 
 
@@ -423,10 +426,15 @@ def put_root(world: FakeWorld, key: ArchiveKey, home: Home, names: Sequence[str]
 def _check_packs(world: FakeWorld, key: ArchiveKey) -> None:
     """Raise if the archive lacks a pack. Its name says what it must contain."""
     for name in world.archive_packs.get(str(key), {}):
+        path = f"{key.workspace_id}/packs/{name}"
         if (key.workspace_id, name) not in world.packs:
-            raise Failed(Code.ARCHIVE_NOT_FOUND, f"the pack {name} of {key} is missing")
-        if hashlib.sha256(world.packs[key.workspace_id, name]).hexdigest() != name.rpartition("-")[2]:
-            raise Failed(Code.CHECKSUM_MISMATCH, f"the pack {name} of {key} is damaged")
+            raise Failed(Code.ARCHIVE_NOT_FOUND, f"the pack {name} of {key} is missing", object=path)
+        if not _is_good(world, key, name):
+            raise Failed(Code.CHECKSUM_MISMATCH, f"the pack {name} of {key} is damaged", object=path)
+
+
+def _is_good(world: FakeWorld, key: ArchiveKey, name: str) -> bool:
+    return hashlib.sha256(world.packs[key.workspace_id, name]).hexdigest() == name.rpartition("-")[2]
 
 
 class FakeArchives:
@@ -458,7 +466,8 @@ class FakeArchives:
         said: Mapping[str, Any] = result
         archive = Archive(key, home.generation, revision, said["manifest_root"])
         numbers = said["size_bytes"], said["home_bytes"], said["files"], said.get("format", 1), said.get("new_bytes")
-        return ProvenArchive(archive, *numbers, tuple(ProvenPack(*pack) for pack in said.get("packs", ())))
+        packs = tuple(ProvenPack(*pack) for pack in said.get("packs", ()))
+        return ProvenArchive(archive, *numbers, packs, tuple(said.get("lost", ())))
 
     def unpack_job(self, key: ArchiveKey, manifest_root: str | None = None) -> HomeJob:
         return HomeJob(("fake",), json.dumps({"key": str(key), "manifest_root": manifest_root}).encode(), writes=True)
@@ -534,7 +543,8 @@ class FakeArchives:
         await self._enter("prove_pack", workspace_id)
         content = self._pack(workspace_id, name, size_bytes)
         if hashlib.sha256(content).hexdigest() != name.rpartition("-")[2]:
-            raise Failed(Code.CHECKSUM_MISMATCH, f"the content of the pack {name} differs from its name")
+            path = f"{workspace_id}/packs/{name}"
+            raise Failed(Code.CHECKSUM_MISMATCH, f"the content of {path} differs from its name", object=path)
         return ProvenPack(name, size_bytes, "1", is_read_back=True)
 
     def _find(self, key: ArchiveKey) -> None:
@@ -543,10 +553,11 @@ class FakeArchives:
 
     def _pack(self, workspace_id: str, name: str, size_bytes: int) -> bytes:
         content = self._world.packs.get((workspace_id, name))
+        path = f"{workspace_id}/packs/{name}"
         if content is None:
-            raise Failed(Code.ARCHIVE_NOT_FOUND, f"the pack {name} is missing")
+            raise Failed(Code.ARCHIVE_NOT_FOUND, f"{path} is missing", object=path)
         if len(content) != size_bytes:
-            raise Failed(Code.CHECKSUM_MISMATCH, f"the pack {name} has {len(content)} bytes, expected {size_bytes}")
+            raise Failed(Code.CHECKSUM_MISMATCH, f"{path} has {len(content)} bytes, expected {size_bytes}", object=path)
         return content
 
     async def _enter(self, verb: str, workspace_id: str) -> None:

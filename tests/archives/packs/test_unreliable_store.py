@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from tests.archives.packs.stage import PackStage, base_of
+from tests.archives.packs.stage import Meter, PackStage, base_of
 from tests.support.archive_jobs import roomy, run
 from tests.support.faulty_store import Fault, FaultyStore, cut, faulty_store, flip, shorten, silence, status, without
 from tests.support.s3_server import S3Server, s3_server
@@ -148,18 +148,18 @@ def archive_as_tar(stage: BucketStage) -> Callable[[], str]:
     home, request = fill(stage.home()), PackRequest(stage.key(), 3, 7)
 
     def archive() -> str:
-        return pack(stage.place, request, home, lambda _count: None).head.manifest_root
+        return pack(stage.place, request, home, Meter()).head.manifest_root
 
     return archive
 
 
 def restore_tar(stage: BucketStage) -> Callable[[], str]:
     home, request = fill(stage.home()), PackRequest(stage.key(), 3, 7)
-    pack(stage.place, request, home, lambda _count: None)
+    pack(stage.place, request, home, Meter())
     again = stage.home()
 
     def restore() -> str:
-        unpack(stage.place, find(stage.place, request.key), again, lambda _count: None)
+        unpack(stage.place, find(stage.place, request.key), again, Meter())
         assert tree_root(again) == tree_root(home)
         return "restored"
 

@@ -131,7 +131,7 @@ def test_a_collection_is_waited_for(torpor: Torpor, api: ScriptedApi) -> None:
         "ws/stuck could not be removed: locked",
         "2 archives are in the store",
         "and 1 more",
-        "No pack of the workspace of ws/lost is removed: it is gone",
+        "No archive or pack of the workspace of ws/lost is removed: it is gone",
         "1 pack is in the store but not in the database",
         "ws/packs/stranger",
     ):

@@ -99,6 +99,7 @@ def proven_packed(written: WrittenArchive) -> ProvenArchive:
         format=FORMAT,
         new_bytes=written.new_bytes,
         packs=written.packs,
+        lost=written.lost,
     )
 
 

@@ -293,7 +293,8 @@ def gc_report(report: Record) -> Renderable:
     ]
     failed = [text(f"{key} could not be removed: {why}", "yellow") for key, why in report["failed"].items()]
     unreadable = [
-        text(f"No pack of the workspace of {key} is removed: {why}", "yellow") for key, why in packs["unreadable_roots"].items()
+        text(f"No archive or pack of the workspace of {key} is removed: {why}", "yellow")
+        for key, why in packs["unreadable_roots"].items()
     ]
     return Group((facts(counts), *failed, *unreadable, *_mismatches(report), *_mismatches(packs, "pack")))
 

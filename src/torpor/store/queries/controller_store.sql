@@ -183,7 +183,7 @@ WITH input AS (
         closed_op_id uuid, closed_attempt integer, closed_outcome text, closed_reason text, closed_message text,
         closed_bytes bigint,
         proved_size_bytes bigint, proved_home_bytes bigint, proved_format smallint, proved_new_bytes bigint, proved_packs jsonb,
-        restored_version bigint
+        lost_packs jsonb, lost_roots text[], restored_version bigint
     )
 ), fence AS MATERIALIZED (
     -- Locked until we commit, so that no other controller can remove our life in between.
@@ -237,17 +237,21 @@ WITH input AS (
            proved_size_bytes, proved_home_bytes, proved_format, proved_new_bytes, clock_timestamp()
     FROM input JOIN written USING (id)
     WHERE proved_size_bytes IS NOT NULL
-    ON CONFLICT (key) DO UPDATE SET proven_at = excluded.proven_at
+    ON CONFLICT (key) DO UPDATE SET proven_at = excluded.proven_at, root_damaged_at = NULL, is_root_suspect = false
 ), proved_packs AS MATERIALIZED (
-    SELECT input.id AS workspace_id, input.archive_key, pack.*
+    -- All of them were read back after their attempt began.
+    SELECT input.id AS workspace_id, input.archive_key, pack.*, least(clock_timestamp(), coalesce((
+        SELECT started_at FROM operations
+        WHERE operations.workspace_id = input.id AND operations.op_id = input.op_id AND operations.attempt = input.op_attempt
+    ), input.op_started_at)) AS began_at
     FROM input JOIN written USING (id), jsonb_to_recordset(input.proved_packs) AS pack (
         name text, size_bytes bigint, store_version text, is_read_back boolean
     )
 ), read_back AS (
     INSERT INTO packs (workspace_id, name, size_bytes, store_version, proven_at)
-    SELECT workspace_id, name, size_bytes, store_version, clock_timestamp() FROM proved_packs WHERE is_read_back ORDER BY 1, 2
+    SELECT workspace_id, name, size_bytes, store_version, began_at FROM proved_packs WHERE is_read_back ORDER BY 1, 2
     ON CONFLICT (workspace_id, name) DO UPDATE SET
-        store_version = excluded.store_version, proven_at = excluded.proven_at, damaged_at = NULL,
+        store_version = excluded.store_version, proven_at = excluded.proven_at, damaged_at = NULL, is_suspect = false,
         orphan_since = CASE WHEN packs.removing_since IS NOT NULL THEN packs.orphan_since END
 ), taken_over AS (
     UPDATE packs SET orphan_since = NULL FROM proved_packs AS taken
@@ -256,6 +260,17 @@ WITH input AS (
 ), named AS (
     INSERT INTO archive_packs (archive_key, workspace_id, name) SELECT archive_key, workspace_id, name FROM proved_packs
     ON CONFLICT (archive_key, name) DO NOTHING
+), lost_packs AS (
+    -- An operation could not read them. The leader reads them again, and removes the mark if they are good.
+    UPDATE packs SET damaged_at = clock_timestamp(), is_suspect = true
+    FROM input JOIN written USING (id), jsonb_to_recordset(input.lost_packs) AS lost (workspace_id uuid, name text)
+    WHERE packs.workspace_id = lost.workspace_id AND packs.name = lost.name
+      AND packs.proven_at IS NOT NULL AND packs.removing_since IS NULL
+), lost_roots AS (
+    UPDATE archives SET root_damaged_at = clock_timestamp(), is_root_suspect = true
+    FROM input JOIN written USING (id)
+    WHERE archives.key = ANY (input.lost_roots) AND archives.format = 2
+      AND archives.proven_at IS NOT NULL AND archives.removing_since IS NULL
 )
 SELECT id FROM written;
 

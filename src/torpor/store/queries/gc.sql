@@ -75,7 +75,7 @@ FROM workspaces WHERE id = ANY ($1::uuid[]) ORDER BY id;
 -- name: archives_of_holders
 -- With the bytes that its removal frees: of format 2, the packs are counted when they are removed.
 SELECT workspace_id::text AS workspace_id, key, op_id::text AS op_id, CASE WHEN format = 1 THEN size_bytes END AS size_bytes,
-       proven_at, orphan_since, removing_since, is_damaged(archives) AS is_damaged
+       proven_at, orphan_since, removing_since, format, is_damaged(archives) AS is_damaged
 FROM archives WHERE workspace_id = ANY ($1::uuid[]) ORDER BY workspace_id, proven_at DESC, key DESC;
 
 -- name: mark_orphans
@@ -103,7 +103,7 @@ RETURNING CASE WHEN format = 1 THEN size_bytes END AS size_bytes;
 SELECT count(*) FILTER (WHERE orphan_since IS NULL) AS kept,
        count(*) FILTER (WHERE orphan_since IS NOT NULL) AS orphans,
        extract(epoch FROM clock_timestamp() - least(
-           min(proven_at) FILTER (WHERE orphan_since IS NULL AND format = 1),
+           min(greatest(proven_at, root_proven_at)) FILTER (WHERE orphan_since IS NULL),
            (SELECT min(proven_at) FROM packs WHERE orphan_since IS NULL)
        ))::double precision AS oldest_proof_s,
        clock_timestamp() AS read_at

@@ -1,10 +1,10 @@
 -- The statements of pack_gc.py: the leader collects packs as torpor_controller; the API reads as torpor_service.
 
 -- name: known_packs
--- A page of all packs in the table, to compare with the objects in the store. A pack is expected if it was proven before the
--- listing began, is not known to be damaged and is not being removed.
+-- A page of all packs in the table, to compare with the objects in the store. A pack is expected if it was proven and
+-- stored in the table before the listing began, is not known to be damaged and is not being removed.
 SELECT workspace_id::text AS workspace_id, name, size_bytes,
-       coalesce(proven_at < $4, false) AND damaged_at IS NULL AND removing_since IS NULL AS is_expected
+       proven_at IS NOT NULL AND known_since < $4 AND damaged_at IS NULL AND removing_since IS NULL AS is_expected
 FROM packs WHERE (workspace_id, name) > ($1::uuid, $2::text) ORDER BY workspace_id, name LIMIT $3;
 
 -- name: operations_that_left_packs
@@ -44,11 +44,13 @@ WHERE packs.workspace_id = ANY ($1::uuid[]) AND (packs.orphan_since IS NOT NULL 
 ORDER BY packs.workspace_id, packs.name;
 
 -- name: known_roots
--- The archives of format 2 of a workspace that are not being removed, with the packs that each must name.
-SELECT archives.key, archives.manifest_root, archive_packs.name, packs.size_bytes
+-- The archives of format 2 of a workspace that are not being removed (or only the one with this key), with the packs that each
+-- must name.
+SELECT archives.key, archives.manifest_root, archive_packs.name, packs.size_bytes, clock_timestamp() AS read_at
 FROM archives LEFT JOIN archive_packs ON archive_packs.archive_key = archives.key
 LEFT JOIN packs ON packs.workspace_id = archive_packs.workspace_id AND packs.name = archive_packs.name
-WHERE archives.workspace_id = $1 AND archives.format = 2 AND archives.proven_at IS NOT NULL AND archives.removing_since IS NULL;
+WHERE archives.workspace_id = $1 AND archives.format = 2 AND archives.proven_at IS NOT NULL AND archives.removing_since IS NULL
+  AND ($2::text IS NULL OR archives.key = $2);
 
 -- name: known_root_keys
 SELECT key FROM archives WHERE workspace_id = $1 AND format = 2 AND proven_at IS NOT NULL AND removing_since IS NULL;
@@ -93,16 +95,44 @@ WHERE orphan_since IS NULL
   AND NOT name = ANY ($2)
 ORDER BY greatest(proven_at, damaged_at) LIMIT 1;
 
+-- name: suspect_pack
+-- A pack that an operation found damaged.
+SELECT workspace_id::text AS workspace_id, name, size_bytes, clock_timestamp() AS read_at FROM packs
+WHERE is_suspect AND orphan_since IS NULL AND NOT name = ANY ($1) ORDER BY damaged_at LIMIT 1;
+
 -- name: record_proof
-UPDATE packs SET proven_at = $3, store_version = $4, damaged_at = NULL
+UPDATE packs SET proven_at = $3, store_version = $4, damaged_at = NULL, is_suspect = false
 WHERE workspace_id = $1 AND name = $2 AND removing_since IS NULL AND proven_at <= $3
 RETURNING name;
 
 -- name: record_damage
 -- A proof that another operation made since then counts more.
-UPDATE packs SET damaged_at = clock_timestamp()
+UPDATE packs SET damaged_at = clock_timestamp(), is_suspect = false
 WHERE workspace_id = $1 AND name = $2 AND removing_since IS NULL AND proven_at < $3
 RETURNING name;
+
+-- name: root_to_prove
+-- The archive whose root has the oldest proof, if it is older than so many seconds.
+SELECT workspace_id::text AS workspace_id, key FROM archives
+WHERE format = 2 AND orphan_since IS NULL AND proven_at IS NOT NULL
+  AND greatest(proven_at, root_proven_at, root_damaged_at) < clock_timestamp() - make_interval(secs => $1::double precision)
+  AND NOT key = ANY ($2)
+ORDER BY greatest(proven_at, root_proven_at, root_damaged_at) LIMIT 1;
+
+-- name: suspect_root
+-- An archive whose root an operation found damaged.
+SELECT workspace_id::text AS workspace_id, key FROM archives
+WHERE is_root_suspect AND orphan_since IS NULL AND NOT key = ANY ($1) ORDER BY root_damaged_at LIMIT 1;
+
+-- name: record_proof_of_root
+UPDATE archives SET root_proven_at = $2, root_damaged_at = NULL, is_root_suspect = false
+WHERE key = $1 AND removing_since IS NULL AND greatest(proven_at, root_proven_at) <= $2;
+
+-- name: record_damage_of_root
+-- A proof that another operation made since then counts more.
+UPDATE archives SET root_damaged_at = clock_timestamp(), is_root_suspect = false
+WHERE key = $1 AND removing_since IS NULL AND greatest(proven_at, root_proven_at) < $2
+RETURNING key;
 
 -- name: archives_with_pack
 SELECT archive_key FROM archive_packs WHERE workspace_id = $1 AND name = $2 ORDER BY archive_key;

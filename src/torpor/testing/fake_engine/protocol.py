@@ -71,14 +71,15 @@ def job_of(words: Words) -> HomeJob:
 def proven_words(proven: ProvenArchive) -> Words:
     archive = proven.archive
     named = [str(archive.key), archive.generation, archive.revision, archive.manifest_root]
-    packs = [pack_words(pack) for pack in proven.packs]
+    packs = [[pack_words(pack) for pack in proven.packs], list(proven.lost)]
     return [named, packs, proven.size_bytes, proven.home_bytes, proven.files, proven.format, proven.new_bytes]
 
 
 def proven_of(words: Words) -> ProvenArchive:
-    (key, *named), packs, size_bytes, home_bytes, files, format, new_bytes = words  # noqa: A001
+    (key, *named), (packs, lost), size_bytes, home_bytes, files, format, new_bytes = words  # noqa: A001
     archive = Archive(ArchiveKey.parse(key), *named)
-    return ProvenArchive(archive, size_bytes, home_bytes, files, format, new_bytes, tuple(ProvenPack(*pack) for pack in packs))
+    proven = tuple(ProvenPack(*pack) for pack in packs)
+    return ProvenArchive(archive, size_bytes, home_bytes, files, format, new_bytes, proven, tuple(lost))
 
 
 def pack_words(pack: ProvenPack) -> Words:
