@@ -8,8 +8,8 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from tests.archives.packs.stage import Meter, PackStage, base_of
-from tests.support.archive_jobs import roomy, run
+from tests.archives.packs.stage import PackStage, base_of
+from tests.support.archive_jobs import Meter, roomy, run
 from tests.support.faulty_store import Fault, FaultyStore, cut, faulty_store, flip, shorten, silence, status, without
 from tests.support.s3_server import S3Server, s3_server
 from torpor.archives.archives import HomeArchives
