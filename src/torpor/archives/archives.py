@@ -22,7 +22,6 @@ from torpor.archives.packs.pack_check import check_packs, prove_pack
 from torpor.archives.packs.root import fetch_root
 from torpor.archives.packs.write import ArchiveRequest, proven_packed, write_empty
 from torpor.archives.store import ArchiveStore, ObjectMissing, StoreAddress
-from torpor.archives.unpack import judged
 from torpor.domain.errors import Code, Failed, Refused, TorporError, Unavailable
 from torpor.domain.records import Archive, ArchiveKey, ProvenArchive, ProvenPack
 from torpor.loops import report_progress
@@ -280,8 +279,7 @@ def _as_failure(**context: object) -> Iterator[None]:
 
 
 def _copied(place: ArchiveStore, source: ArchiveKey, target: ArchiveKey, done: Callable[[int], None]) -> ProvenArchive:
-    with judged(source):
-        copied = copy_packed(place, source, target, done)
+    copied = copy_packed(place, source, target, done)
     if copied is not None:
         return proven_packed(copied)
     return _proven_whole(copy_archive(place, source, target, done).head)
