@@ -100,8 +100,17 @@ def test_damage_is_noticed_by_every_way_to_read(place: ArchiveStore) -> None:
         with pytest.raises(Failed) as failed:
             list(pieces)
         assert failed.value.code is Code.CHECKSUM_MISMATCH
-    with pytest.raises(Failed):
+    with pytest.raises(Failed, match=f"archive {FIRST}") as failed:
         copy_archive(place, FIRST, COPY, lambda _count: None)
+    assert failed.value.code is Code.CHECKSUM_MISMATCH
+
+
+def test_a_damaged_copy_is_not_an_error_of_the_source(place: ArchiveStore) -> None:
+    copy_archive(place, FIRST, COPY, lambda _count: None)
+    (Path(place.address.directory or "") / str(COPY) / HOME_NAME).write_bytes(b"damaged")
+    with pytest.raises(Failed, match=f"read back {COPY}") as failed:
+        copy_archive(place, FIRST, COPY, lambda _count: None)
+    assert failed.value.code is Code.READBACK_MISMATCH
 
 
 def test_a_copy_shares_no_file_with_its_source(place: ArchiveStore) -> None:
