@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 
+from torpor.archives.copying import GENERATION, REVISION
 from torpor.archives.packs.crew import InlineCrew
 from torpor.archives.packs.layout import pack_path, root_path
 from torpor.archives.packs.pack_check import prove_pack
@@ -16,9 +17,6 @@ from torpor.archives.store import ArchiveStore
 from torpor.archives.unpack import judged
 from torpor.domain.errors import Failed
 from torpor.domain.records import ArchiveKey, ProvenPack
-
-# A fork begins with its copy: it has had no home yet.
-GENERATION = REVISION = 0
 
 
 def copy_packed(

@@ -14,14 +14,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from torpor import atomic_file
+from torpor.domain.names import OWN_FOLDER
 from torpor.domain.records import ArchiveKey
 
 FORMAT = 1
 FILE_SYSTEMS = frozenset({"ext4", "xfs", "btrfs"})
 """On these every change sets the ctime, and inode numbers are stable."""
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-OWN_FOLDER = ".torpor"
-"""On volumes of engines, files of Torpor are in this folder beside the home."""
 ESCAPED = re.compile(rb"\\([0-7]{3})")
 """A space, tab, newline or backslash in the list of mounts."""
 CHECKSUM_BYTES = 32
