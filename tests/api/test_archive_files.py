@@ -1,17 +1,16 @@
 """Archives are read over HTTP by clients that leave or take nothing, from a store that does not answer, and by many at once."""
 
 import asyncio
-import contextlib
 import os
-import threading
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import anyio
 import pytest
 
 from tests.archives.packs.stage import PackStage, base_of
+from tests.support.hanging_object import hanging
 from tests.support.live_api import Client, LiveApi, live_api
 from tests.support.waiting import until
 from torpor.api import archive_files, archive_stream
@@ -73,24 +72,6 @@ async def leases(here: LiveApi) -> int:
 async def open_exports(here: LiveApi, count: int, *, by: str = "ada", name: str = "demo") -> list[Client]:
     target = f"/workspaces/{name}/archives/export"
     return [await here.follow(target, by=by, buffer_bytes=4096) for _ in range(count)]
-
-
-@contextlib.contextmanager
-def hanging(path: Path) -> Iterator[None]:
-    """A store that does not answer for this object: a read waits until the end of the block."""
-    kept = path.read_bytes()
-    path.unlink()
-    os.mkfifo(path)
-
-    def answer() -> None:
-        with contextlib.suppress(BrokenPipeError), path.open("wb") as late:
-            late.write(kept)
-
-    try:
-        yield
-    finally:
-        # Readers that are waiting get an answer; if there is none, this thread ends with the process.
-        threading.Thread(target=answer, daemon=True).start()
 
 
 async def test_the_lease_of_a_client_that_leaves_while_the_store_is_read_ends(here: LiveApi) -> None:

@@ -10,8 +10,10 @@ from typing import TypeVar
 import pytest
 
 from tests.archives.packs.stage import PackStage
+from tests.support.hanging_object import hanging
 from torpor.archives import file_lookup
 from torpor.archives import reader as reader_module
+from torpor.archives.archives import HomeArchives
 from torpor.archives.copying import copy_archive
 from torpor.archives.frames import decompressed
 from torpor.archives.manifest import HOME_NAME, fetch
@@ -134,6 +136,20 @@ def test_a_copy_shares_no_file_with_its_source(place: ArchiveStore) -> None:
     assert sum(counted) > 0
     root = Path(place.address.directory or "")
     assert not (root / str(FIRST) / HOME_NAME).samefile(root / str(COPY) / HOME_NAME)
+
+
+async def test_a_copy_does_not_wait_for_copies_that_take_long(place: ArchiveStore) -> None:
+    """Its deadline has begun. (The controller limits how many copies begin.)"""
+    archives = HomeArchives(place.address.url)
+    with hanging(Path(place.address.directory or "") / str(FIRST) / HOME_NAME):
+        others = [ArchiveKey(OTHER, f"a0000000-0000-4000-8000-00000000001{number}") for number in range(8)]
+        waiting = [asyncio.create_task(archives.copy(FIRST, other, lambda _done, _total: None)) for other in others]
+        copied = await asyncio.wait_for(archives.copy(SECOND, COPY, lambda _done, _total: None), 20)
+        assert copied.archive.key == COPY
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+    await archives.close()
 
 
 async def test_streams_are_limited_and_end_with_their_reader(place: ArchiveStore) -> None:

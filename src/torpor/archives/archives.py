@@ -33,7 +33,9 @@ LOOK_TIMEOUT = "5s"
 REMEMBERED_S = 2.0
 """How long an answer of `reachable` is reused, so that many workspaces share one check."""
 CALLS_AT_ONCE = 4
-COPIES_AT_ONCE = 2
+MOST_COPIES = 16
+"""More than a controller has slots for copies: the thread of a cancelled copy may still wait for the store, and the next copy
+must not wait for that thread, because its deadline has begun."""
 COPY_TIMEOUT = "300s"
 """For one request: the store copies a whole object before it answers."""
 # Isolated (-I): a file in the home or in the environment that has a module's name must not be imported.
@@ -67,7 +69,7 @@ class HomeArchives:
         # Separate from the event loop's threads: a store that never answers would block all of them, and the rest of Torpor.
         self._threads = Threads(CALLS_AT_ONCE)
         # A copy takes minutes, and the other calls must not wait for it.
-        self._copies = Threads(COPIES_AT_ONCE)
+        self._copies = Threads(MOST_COPIES)
         self._world: str | None = None
         self._look: Future[bool] | None = None
         self._looked_s = 0.0
