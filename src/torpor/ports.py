@@ -529,7 +529,8 @@ class ChangedFile:
 
 
 class ArchiveReading(Protocol):
-    """Read archives in the store, for users. Errors that users cause are raised before the first piece."""
+    """Read archives in the store, for users. Pieces can be empty: there a read can be cancelled. Errors that users cause are
+    raised before the first piece that is not empty."""
 
     def files(self, key: ArchiveKey, folder: str) -> AsyncGenerator[Sequence[ArchivedFile]]:
         """What is directly in this folder. Refused `no_such_file` if there is no such path."""

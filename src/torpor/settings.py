@@ -227,7 +227,7 @@ class Settings(BaseModel):
         ge=1,
         le=1000,
         description="How many archive operations a controller runs at once; the same number of restores, and four times as "
-        "many other effects. One user's workspaces use at most half of each.",
+        "many other effects. Copies for forks are at most four. One user's workspaces use at most half of each.",
     )
     reconciler_max_retries: int = Field(3, ge=0, le=100, description="How many times a failed operation is retried.")
     reconciler_retry_backoff: Seconds = Field(

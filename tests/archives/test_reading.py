@@ -9,13 +9,18 @@ from typing import TypeVar
 
 import pytest
 
+from tests.archives.packs.stage import PackStage
 from tests.support.archive_jobs import Meter
+from tests.support.hanging_object import hanging
+from torpor.archives import file_lookup
+from torpor.archives import reader as reader_module
+from torpor.archives.archives import HomeArchives
 from torpor.archives.copying import copy_archive
 from torpor.archives.frames import decompressed
 from torpor.archives.manifest import HOME_NAME, fetch
 from torpor.archives.pack import PackRequest, pack
 from torpor.archives.reader import MOST_STREAMS, ArchiveReader
-from torpor.archives.reading import ChangedPath, Difference, below, differences, open_archive
+from torpor.archives.reading import ChangedPath, Difference, ReadableArchive, below, differences, open_archive
 from torpor.archives.store import ArchiveStore, StoreAddress
 from torpor.domain.errors import Code, Failed, Refused
 from torpor.domain.records import ArchiveKey
@@ -54,12 +59,20 @@ async def collected(items: AsyncIterable[Item]) -> list[Item]:
     return [item async for item in items]
 
 
+def listed(archive: ReadableArchive, folder: str) -> list[str]:
+    return [one.path for one in below(archive.entries(), folder) if one is not None]
+
+
+def differing(before: ReadableArchive, after: ReadableArchive) -> set[ChangedPath]:
+    return {one for one in differences(before, after) if one is not None}
+
+
 def test_a_folder_is_listed(place: ArchiveStore) -> None:
     archive = open_archive(place, FIRST)
-    assert [one.path for one in below(archive.entries(), ".")] == ["folder", "gone", "link", "same"]
-    assert [one.path for one in below(archive.entries(), "/folder/")] == ["folder/linked", "folder/note"]
-    assert [one.path for one in below(archive.entries(), "gone")] == ["gone"]
-    assert list(below(open_archive(place, SECOND).entries(), "folder-new")) == []
+    assert listed(archive, ".") == ["folder", "gone", "link", "same"]
+    assert listed(archive, "/folder/") == ["folder/linked", "folder/note"]
+    assert listed(archive, "gone") == ["gone"]
+    assert listed(open_archive(place, SECOND), "folder-new") == []
     with pytest.raises(Refused, match="has no 'fold'"):
         list(below(archive.entries(), "fold"))
 
@@ -75,15 +88,15 @@ def test_a_file_is_read_also_by_the_name_of_a_hard_link(place: ArchiveStore) -> 
 
 def test_differences_are_paths_with_another_content(place: ArchiveStore) -> None:
     first, second = open_archive(place, FIRST), open_archive(place, SECOND)
-    there = set(differences(first, second))
+    there = differing(first, second)
     assert there == {
         ChangedPath(Difference.CHANGED, "folder/linked"),
         ChangedPath(Difference.ADDED, "folder-new"),
         ChangedPath(Difference.REMOVED, "gone"),
     }
     back = {Difference.ADDED: Difference.REMOVED, Difference.REMOVED: Difference.ADDED, Difference.CHANGED: Difference.CHANGED}
-    assert {ChangedPath(back[one.change], one.path) for one in differences(second, first)} == there
-    assert list(differences(first, open_archive(place, FIRST))) == []
+    assert {ChangedPath(back[one.change], one.path) for one in differing(second, first)} == there
+    assert differing(first, open_archive(place, FIRST)) == set()
 
 
 def test_an_export_is_a_tar_stream(place: ArchiveStore) -> None:
@@ -101,8 +114,17 @@ def test_damage_is_noticed_by_every_way_to_read(place: ArchiveStore) -> None:
         with pytest.raises(Failed) as failed:
             list(pieces)
         assert failed.value.code is Code.CHECKSUM_MISMATCH
-    with pytest.raises(Failed):
+    with pytest.raises(Failed, match=f"archive {FIRST}") as failed:
         copy_archive(place, FIRST, COPY, lambda _count: None)
+    assert failed.value.code is Code.CHECKSUM_MISMATCH
+
+
+def test_a_damaged_copy_is_not_an_error_of_the_source(place: ArchiveStore) -> None:
+    copy_archive(place, FIRST, COPY, lambda _count: None)
+    (Path(place.address.directory or "") / str(COPY) / HOME_NAME).write_bytes(b"damaged")
+    with pytest.raises(Failed, match=f"read back {COPY}") as failed:
+        copy_archive(place, FIRST, COPY, lambda _count: None)
+    assert failed.value.code is Code.READBACK_MISMATCH
 
 
 def test_a_copy_shares_no_file_with_its_source(place: ArchiveStore) -> None:
@@ -115,6 +137,20 @@ def test_a_copy_shares_no_file_with_its_source(place: ArchiveStore) -> None:
     assert sum(counted) > 0
     root = Path(place.address.directory or "")
     assert not (root / str(FIRST) / HOME_NAME).samefile(root / str(COPY) / HOME_NAME)
+
+
+async def test_a_copy_does_not_wait_for_copies_that_take_long(place: ArchiveStore) -> None:
+    """Its deadline has begun. (The controller limits how many copies begin.)"""
+    archives = HomeArchives(place.address.url)
+    with hanging(Path(place.address.directory or "") / str(FIRST) / HOME_NAME):
+        others = [ArchiveKey(OTHER, f"a0000000-0000-4000-8000-00000000001{number}") for number in range(8)]
+        waiting = [asyncio.create_task(archives.copy(FIRST, other, lambda _done, _total: None)) for other in others]
+        copied = await asyncio.wait_for(archives.copy(SECOND, COPY, lambda _done, _total: None), 20)
+        assert copied.archive.key == COPY
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+    await archives.close()
 
 
 async def test_streams_are_limited_and_end_with_their_reader(place: ArchiveStore) -> None:
@@ -134,4 +170,37 @@ async def test_streams_are_limited_and_end_with_their_reader(place: ArchiveStore
     with pytest.raises(Failed) as failed:
         await collected(reader.export(COPY))
     assert failed.value.code is Code.ARCHIVE_NOT_FOUND
+    await reader.close()
+
+
+@pytest.fixture(params=[1, 2])
+def many(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[ArchiveStore, ArchiveKey]:
+    """An archive with 240 files, of each format."""
+    stage = PackStage(tmp_path)
+    home = stage.home()
+    for number in range(240):
+        (home / f"file {number:03}").write_text("")
+    (home / "last").write_text("found")
+    if request.param == 1:
+        pack(stage.place, PackRequest(FIRST, 1, 1), home, Meter())
+        return stage.place, FIRST
+    return stage.place, stage.archive(home).root.key
+
+
+async def test_a_read_of_many_entries_can_be_cancelled_after_a_few(
+    many: tuple[ArchiveStore, ArchiveKey], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (reader_module, file_lookup):
+        monkeypatch.setattr(module, "ENTRIES_AT_ONCE", 20)
+    place, key = many
+    reader = ArchiveReader(place.address.url)
+    batches = await collected(reader.files(key, "last"))
+    assert batches.count([]) > 10
+    assert [one.path for batch in batches for one in batch] == ["last"]
+    same = await collected(reader.differences(key, key))
+    assert len(same) > 10
+    assert not any(same)
+    content = await collected(reader.content(key, "last"))
+    assert content.count(b"") > 10
+    assert b"".join(content) == b"found"
     await reader.close()

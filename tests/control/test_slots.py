@@ -7,7 +7,8 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 
 from tests.support.waiting import until
-from torpor.control.slots import POOL_OF, SLOTS_PER_PARALLEL, SlotPool, Slots
+from torpor.archives.archives import MOST_COPIES
+from torpor.control.slots import POOL_OF, SLOTS_PER_PARALLEL, SlotPool, Slots, capacity
 from torpor.domain.effects import Effect
 from torpor.loops import stop
 
@@ -123,4 +124,10 @@ async def test_a_task_cancelled_while_running_releases_its_slot() -> None:
 
 def test_every_effect_has_a_lane_and_every_lane_has_slots() -> None:
     assert set(POOL_OF) == set(Effect.__args__)
-    assert set(SLOTS_PER_PARALLEL) == set(POOL_OF.values()) == set(SlotPool)
+    assert set(SLOTS_PER_PARALLEL) | {SlotPool.COPIES} == set(POOL_OF.values()) == set(SlotPool)
+    assert all(capacity(pool, parallel) >= 1 for pool in SlotPool for parallel in (1, 1000))
+
+
+def test_no_copy_with_a_slot_waits_for_a_thread() -> None:
+    """The wait for a slot does not count against the deadline; the wait for a thread would."""
+    assert all(capacity(SlotPool.COPIES, parallel) < MOST_COPIES for parallel in (1, 8, 1000))

@@ -177,6 +177,9 @@ class LiveApi:
         self.service = service
         self.accounts = accounts
         self.world = FakeWorld()
+        self.store = path.parent / "store"
+        """The archives that the API reads."""
+        self.store.mkdir()
         self.events_store = events_store
 
     async def sign_up(self, name: str, *, is_admin: bool = False) -> LiveUser:
@@ -293,7 +296,7 @@ async def live_api(
             events=EventSources(events_store, feed, heartbeat_s),
             gc=GcSources(GcStore(service), FakeArchives(here.world), DEFAULTS.gc_policy, PackGcStore(service)),
             usage=here.usage,
-            reading=ArchiveReader(f"file://{folder}"),
+            reading=ArchiveReader(f"file://{here.store}"),
         )
         here.described = app.openapi()
         here.app = app

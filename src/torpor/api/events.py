@@ -8,7 +8,6 @@ feed. No stream keeps a database connection.
 import asyncio
 import contextlib
 import re
-from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -23,6 +22,7 @@ from torpor.accounts.access_watch import wait_until_refused
 from torpor.api import wire
 from torpor.api.authentication import Asking
 from torpor.api.event_fanout import PAGE, EventFeed, EventStream, frame, split_into_chunks
+from torpor.api.stream_limit import StreamLimit
 from torpor.domain.errors import Refused, Unavailable
 from torpor.domain.events import BEGINNING, EventKind, event_body
 from torpor.domain.hostnames import Hosts
@@ -30,7 +30,6 @@ from torpor.domain.records import Workspace
 from torpor.loops import abandon_tasks, stop
 from torpor.service.wishes import Wishes
 from torpor.store.events import ALL, EventFilter, EventPage, EventStore, event_messages
-from torpor.store.user_store import User
 
 log = structlog.get_logger()
 
@@ -155,7 +154,7 @@ class _EventStreams:
         self._accounts = accounts
         self._hosts = hosts
         self._reading = asyncio.Semaphore(READING_AT_ONCE)
-        self._streams_of: Counter[str] = Counter()
+        self._limit = StreamLimit(STREAMS_PER_USER, "event streams", retry_after_s=RETRY_AFTER_S)
 
     async def by(self, caller: Caller, sight: EventFilter, since: int | None) -> EventStreamResponse:
         # Checked before the answer begins, so that the client gets an error status.
@@ -164,12 +163,12 @@ class _EventStreams:
         begun = await (self._as_it_stands(sight, stream) if since is None else self._since(since, sight))
         # Checked after reading: access that was lost before is refused here; access that is lost later ends the stream.
         await self._check_access(caller, sight)
-        self._admit(caller.user)
+        self._limit.admit(caller.user)
         return EventStreamResponse(
             self._parts(sight, begun, stream),
             stream,
             until_ended=lambda: self._until_ended(caller, sight),
-            on_end=lambda: self._release(caller.user),
+            on_end=lambda: self._limit.release(caller.user),
         )
 
     async def _check_access(self, caller: Caller, sight: EventFilter) -> None:
@@ -187,17 +186,6 @@ class _EventStreams:
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         finally:
             await stop(*waiting, past_deadline=abandon_tasks)
-
-    def _admit(self, user: User) -> None:
-        if self._streams_of[user.id] >= STREAMS_PER_USER:
-            message = f"{user.username} has {STREAMS_PER_USER} event streams open already; close some of them"
-            raise Refused("too_many_streams", message, retry_after_s=RETRY_AFTER_S)
-        self._streams_of[user.id] += 1
-
-    def _release(self, user: User) -> None:
-        self._streams_of[user.id] -= 1
-        if not self._streams_of[user.id]:
-            del self._streams_of[user.id]
 
     async def _parts(self, sight: EventFilter, begun: _StreamStart, stream: EventStream) -> AsyncGenerator[bytes]:
         with self._feed.open(sight, stream), contextlib.suppress(Unavailable):

@@ -22,7 +22,7 @@ from torpor.archives.packs.pack_check import check_packs, prove_pack
 from torpor.archives.packs.root import fetch_root
 from torpor.archives.packs.write import ArchiveRequest, prove_finished, proven_packed, write_empty
 from torpor.archives.store import ArchiveStore, ObjectMissing, StoreAddress
-from torpor.archives.unpack import judged, looked_twice
+from torpor.archives.unpack import looked_twice
 from torpor.domain.errors import Code, Failed, Refused, TorporError, Unavailable
 from torpor.domain.records import Archive, ArchiveKey, ProvenArchive, ProvenPack
 from torpor.loops import report_progress
@@ -34,7 +34,9 @@ LOOK_TIMEOUT = "5s"
 REMEMBERED_S = 2.0
 """How long an answer of `reachable` is reused, so that many workspaces share one check."""
 CALLS_AT_ONCE = 4
-COPIES_AT_ONCE = 2
+MOST_COPIES = 16
+"""More than a controller has slots for copies: the thread of a cancelled copy may still wait for the store, and the next copy
+must not wait for that thread, because its deadline has begun."""
 COPY_TIMEOUT = "300s"
 """For one request: the store copies a whole object before it answers."""
 # Isolated (-I): a file in the home or in the environment that has a module's name must not be imported.
@@ -68,7 +70,7 @@ class HomeArchives:
         # Separate from the event loop's threads: a store that never answers would block all of them, and the rest of Torpor.
         self._threads = Threads(CALLS_AT_ONCE)
         # A copy takes minutes, and the other calls must not wait for it.
-        self._copies = Threads(COPIES_AT_ONCE)
+        self._copies = Threads(MOST_COPIES)
         self._world: str | None = None
         self._look: Future[bool] | None = None
         self._looked_s = 0.0
@@ -301,8 +303,7 @@ def _copied(place: ArchiveStore, source: ArchiveKey, target: ArchiveKey, done: C
 
 
 def _copied_once(place: ArchiveStore, source: ArchiveKey, target: ArchiveKey, done: Callable[[int], None]) -> ProvenArchive:
-    with judged(source):
-        copied = copy_packed(place, source, target, done)
+    copied = copy_packed(place, source, target, done)
     if copied is not None:
         return proven_packed(copied)
     return _proven_whole(copy_archive(place, source, target, done).head)

@@ -9,9 +9,10 @@ from dataclasses import replace
 
 from torpor.archives.manifest import MANIFEST_NAME, Manifest, ManifestBuilder, object_path
 from torpor.archives.pack import is_finished
-from torpor.archives.proof import Done, prove
+from torpor.archives.proof import Done, contents, prove
 from torpor.archives.store import ArchiveStore, TransientFailure
 from torpor.archives.unpack import find, judged
+from torpor.domain.errors import Code, Failed
 from torpor.domain.records import ArchiveKey
 
 # A fork begins with its copy: it has had no home yet.
@@ -29,7 +30,20 @@ def copy_archive(place: ArchiveStore, source: ArchiveKey, target: ArchiveKey, do
                 time.sleep(pause_s)
         else:
             _write(place, source, target, done)
-    return prove(place, target, generation=GENERATION, revision=REVISION, done=done)
+    try:
+        return prove(place, target, generation=GENERATION, revision=REVISION, done=done)
+    except Failed as failed:
+        if failed.code is Code.READBACK_MISMATCH:
+            # The copy of damaged data is damaged, too. Then no further copy helps.
+            _check(place, source)
+        raise
+
+
+def _check(place: ArchiveStore, key: ArchiveKey) -> None:
+    manifest = find(place, key)
+    with judged(key):
+        for _ in contents(place, manifest, lambda _count: None):
+            pass
 
 
 def _write(place: ArchiveStore, source: ArchiveKey, target: ArchiveKey, done: Done) -> None:

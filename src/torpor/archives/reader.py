@@ -17,7 +17,8 @@ from torpor.ports import ArchivedFile, ChangedFile
 
 READS_AT_ONCE = 4
 MOST_STREAMS = 16
-LINES_AT_ONCE = 500
+ENTRIES_AT_ONCE = 1000
+"""After so many entries, a batch is returned, also an empty one: there a read that was cancelled ends."""
 
 Piece = TypeVar("Piece")
 
@@ -38,7 +39,7 @@ class ArchiveReader:
         def read(place: ArchiveStore) -> Iterator[Sequence[ArchivedFile]]:
             archive = open_archive(place, key)
             files = (
-                ArchivedFile(one.path, one.kind.value, one.size, one.mode, one.mtime_ns, one.target)
+                None if one is None else ArchivedFile(one.path, one.kind.value, one.size, one.mode, one.mtime_ns, one.target)
                 for one in below(archive.entries(), folder)
             )
             skipped = (
@@ -58,7 +59,9 @@ class ArchiveReader:
     def differences(self, before: ArchiveKey, after: ArchiveKey) -> AsyncGenerator[Sequence[ChangedFile]]:
         def read(place: ArchiveStore) -> Iterator[Sequence[ChangedFile]]:
             old, new = open_archive(place, before), open_archive(place, after)
-            return _in_batches(ChangedFile(one.change.value, one.path) for one in differences(old, new))
+            return _in_batches(
+                None if one is None else ChangedFile(one.change.value, one.path) for one in differences(old, new)
+            )
 
         return self._stream(read)
 
@@ -70,8 +73,7 @@ class ArchiveReader:
             place = ArchiveStore(self._address)
             pieces = await self._ask(lambda: read(place))
             while (piece := await self._ask(lambda: next(pieces, None))) is not None:
-                if piece:
-                    yield piece
+                yield piece
         finally:
             self._streams -= 1
 
@@ -79,6 +81,6 @@ class ArchiveReader:
         return await asyncio.wrap_future(self._threads.submit(question))
 
 
-def _in_batches(items: Iterator[Piece]) -> Iterator[Sequence[Piece]]:
-    while batch := list(itertools.islice(items, LINES_AT_ONCE)):
-        yield batch
+def _in_batches(items: Iterator[Piece | None]) -> Iterator[Sequence[Piece]]:
+    while some := list(itertools.islice(items, ENTRIES_AT_ONCE)):
+        yield [one for one in some if one is not None]

@@ -63,7 +63,7 @@ class TarArchive:
             yield from self._manifest.entries()
 
     def content(self, path: str) -> Iterator[bytes]:
-        wanted = file_at(self.entries, path)
+        wanted = yield from file_at(self.entries, path)
         skipped = 0
         with judged(self._manifest.head.key):
             for entry, pieces in contents(self._place, self._manifest, lambda _count: None):
@@ -94,8 +94,11 @@ def open_archive(place: ArchiveStore, key: ArchiveKey) -> ReadableArchive:
     return TarArchive(place, find(place, key)) if root is None else PackedArchive(place, root)
 
 
-def below(entries: Iterable[Entry], folder: str) -> Iterator[Entry]:
-    """The entries directly in this folder; of a file, the file itself. Refused `no_such_file` if there is neither."""
+def below(entries: Iterable[Entry], folder: str) -> Iterator[Entry | None]:
+    """The entries directly in this folder; of a file, the file itself. Refused `no_such_file` if there is neither.
+
+    None for each other entry: there the caller can stop.
+    """
     wanted = plain_path(folder)
     is_home, is_found = wanted in ("", HOME), False
     for entry in entries:
@@ -103,8 +106,7 @@ def below(entries: Iterable[Entry], folder: str) -> Iterator[Entry]:
         is_in = entry.path != HOME and above == ("" if is_home else wanted)
         is_itself = entry.path == wanted and not is_home
         is_found = is_found or is_in or is_itself or is_home
-        if is_in or (is_itself and entry.kind is not EntryKind.DIRECTORY):
-            yield entry
+        yield entry if is_in or (is_itself and entry.kind is not EntryKind.DIRECTORY) else None
     if not is_found:
         raise Refused("no_such_file", f"the archive has no {folder!r}", path=folder)
 
@@ -128,8 +130,11 @@ class ChangedPath:
     path: str
 
 
-def differences(before: ReadableArchive, after: ReadableArchive) -> Iterator[ChangedPath]:
-    """Times alone are no difference: a file that is written again with the same content is the same."""
+def differences(before: ReadableArchive, after: ReadableArchive) -> Iterator[ChangedPath | None]:
+    """Times alone are no difference: a file that is written again with the same content is the same.
+
+    None for each path without a difference: there the caller can stop.
+    """
     same_format = before.format == after.format
     old, new = before.entries(), after.entries()
     one, other = next(old, None), next(new, None)
@@ -142,8 +147,8 @@ def differences(before: ReadableArchive, after: ReadableArchive) -> Iterator[Cha
             yield ChangedPath(Difference.ADDED, other.path)
             other = next(new, None)
         else:
-            if _facts(one, same_format=same_format) != _facts(other, same_format=same_format):
-                yield ChangedPath(Difference.CHANGED, other.path)
+            is_same = _facts(one, same_format=same_format) == _facts(other, same_format=same_format)
+            yield None if is_same else ChangedPath(Difference.CHANGED, other.path)
             one, other = next(old, None), next(new, None)
 
 

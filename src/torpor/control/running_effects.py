@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import structlog
 
 from torpor.control.effect_executor import EffectExecutor
-from torpor.control.slots import POOL_OF, SLOTS_PER_PARALLEL, SlotPool, Slots
+from torpor.control.slots import POOL_OF, SlotPool, Slots, capacity
 from torpor.domain.effects import Effect
 from torpor.domain.errors import Reason
 from torpor.domain.records import EffectFailed, FileCount, Report, Workspace
@@ -57,7 +57,7 @@ class RunningEffects:
         self._may_act = may_act
         self._on_end = on_end
         self._monotonic = monotonic
-        self._slots = {pool: Slots(SLOTS_PER_PARALLEL[pool] * parallel) for pool in SlotPool}
+        self._slots = {pool: Slots(capacity(pool, parallel)) for pool in SlotPool}
         self._running: dict[str, RunningEffect] = {}
         self._results: dict[str, EffectResult] = {}
         self._fencing: set[asyncio.Task[None]] = set()

@@ -1,6 +1,7 @@
 """Decide how many effects of each kind run at once, and share the slots between owners (`torpor.domain.fairness`).
 
-Archives, restores, commands of users and all other effects have separate slots: no restore or start waits for an archive.
+Archives, copies, restores, commands of users and all other effects have separate slots: no restore or start waits for an
+archive.
 """
 
 import asyncio
@@ -31,6 +32,7 @@ class SlotPool(StrEnum):
     """Effects that share slots."""
 
     ARCHIVES = "archives"
+    COPIES = "copies"
     RESTORES = "restores"
     COMMANDS = "commands"
     QUICK = "quick"
@@ -38,7 +40,7 @@ class SlotPool(StrEnum):
 
 POOL_OF: Mapping[type[Effect], SlotPool] = {
     Pack: SlotPool.ARCHIVES,
-    CopyArchive: SlotPool.ARCHIVES,
+    CopyArchive: SlotPool.COPIES,
     Restore: SlotPool.RESTORES,
     BeforeSleep: SlotPool.COMMANDS,
     MakeHome: SlotPool.QUICK,
@@ -56,6 +58,12 @@ SLOTS_PER_PARALLEL: Mapping[SlotPool, int] = {
     SlotPool.COMMANDS: 16,
     SlotPool.QUICK: 4,
 }
+COPY_SLOTS = 4
+"""A copy is read back in this process, so there are few at once, also with a large `reconciler_parallel`."""
+
+
+def capacity(pool: SlotPool, parallel: int) -> int:
+    return COPY_SLOTS if pool is SlotPool.COPIES else SLOTS_PER_PARALLEL[pool] * parallel
 
 
 class Slots:

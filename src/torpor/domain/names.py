@@ -13,6 +13,10 @@ _LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?")
 _ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 # Host names that mean the platform itself.
 RESERVED = frozenset({"localhost", "api", "www", "torpor"})
+OWN_FOLDER = ".torpor"
+"""In a home's volume of an engine: Torpor's own files, beside the home. Processes of the workspace cannot change them."""
+CACHE_FOLDER = "cache"
+"""In that folder, for jobs. They run as the workspace's user, so its processes can change what is there."""
 
 
 def is_id(text: str) -> bool:

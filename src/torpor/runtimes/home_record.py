@@ -15,11 +15,8 @@ from torpor.runtimes.object_labels import BIRTH, EPOCH, NONCE
 STATE, ROOT, REVISION = "torpor.state", "torpor.root", "torpor.revision"
 MARKER_WORKSPACE, MARKER_GENERATION = "torpor.marker-workspace", "torpor.marker-generation"
 
-OWN_FOLDER = ".torpor"
-"""The folder of Torpor's own files in a home's volume. Processes of the workspace cannot change them."""
 MARKER_FILE, BIRTH_FILE = "marker.json", "birth"
-CACHE_FOLDER = "cache"
-"""In that folder, for jobs. They run as the workspace's user, so its processes can change what is there."""
+"""In the folder `torpor.domain.names.OWN_FOLDER`."""
 ABSENT = ""
 """The birth of a home without a volume."""
 

@@ -4,11 +4,13 @@ While a lease of a workspace lasts, none of its packs and archives is marked or 
 that was killed does not hold it for ever. Every role can use leases.
 """
 
+import asyncio
 import contextlib
 import uuid
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
+from torpor.domain.errors import Unavailable
 from torpor.store.database import Database
 from torpor.store.queries import ARCHIVE_LEASES
 
@@ -23,15 +25,22 @@ class ArchiveLease:
         """Call it more often than every `lease_s`. False: it has expired, so packs may have been removed since."""
         return await self.database.fetchrow(ARCHIVE_LEASES["renew_lease"], self.id, self.lease_s) is not None
 
+    async def end(self) -> None:
+        """Without a database it ends by itself."""
+        with contextlib.suppress(Unavailable):
+            await self.database.execute(ARCHIVE_LEASES["end_lease"], self.id)
+
 
 @contextlib.asynccontextmanager
 async def reading(database: Database, workspace_id: str, reason: str, *, lease_s: float) -> AsyncIterator[ArchiveLease]:
     """A lease for the time of this context. Read the rows of the archives after it has begun."""
     lease = ArchiveLease(database, uuid.uuid4(), lease_s)
-    async with database.transaction() as connection:
-        await connection.execute(ARCHIVE_LEASES["hold_for_lease"], uuid.UUID(workspace_id))
-        await connection.execute(ARCHIVE_LEASES["begin_lease"], lease.id, uuid.UUID(workspace_id), reason, lease_s)
     try:
+        # In the block, because a cancellation can come after the commit.
+        async with database.transaction() as connection:
+            await connection.execute(ARCHIVE_LEASES["hold_for_lease"], uuid.UUID(workspace_id))
+            await connection.execute(ARCHIVE_LEASES["begin_lease"], lease.id, uuid.UUID(workspace_id), reason, lease_s)
         yield lease
     finally:
-        await database.execute(ARCHIVE_LEASES["end_lease"], lease.id)
+        # In a task of its own, because a cancelled reader may be cancelled again at each await.
+        await asyncio.shield(asyncio.create_task(lease.end()))

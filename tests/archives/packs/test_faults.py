@@ -23,6 +23,8 @@ from torpor.archives.tree import tree_root
 from torpor.domain.errors import Code, Failed
 from torpor.domain.records import ArchiveKey
 
+OTHER = "0d1f8a3c-0000-4000-8000-000000000002"
+
 
 def fill(home: Path) -> Path:
     (home / "folder").mkdir()
@@ -505,7 +507,7 @@ def test_a_renamed_directory_with_the_first_name_of_a_hard_link(stage: PackStage
 
 def test_a_damaged_pack_of_an_earlier_copy_is_replaced(stage: PackStage) -> None:
     first = stage.archive(fill(stage.home()))
-    target = ArchiveKey("0d1f8a3c-0000-4000-8000-000000000002", stage.key().op_id)
+    target = ArchiveKey(OTHER, stage.key().op_id)
     for pack in first.packs:
         left = stage.store / pack_path(target.workspace_id, pack.name)
         left.parent.mkdir(parents=True, exist_ok=True)
@@ -515,6 +517,49 @@ def test_a_damaged_pack_of_an_earlier_copy_is_replaced(stage: PackStage) -> None
     assert copied is not None
     assert copied.root.manifest_root == first.root.manifest_root
     assert len(counted) > len(first.packs), "copies and proofs are counted one by one"
+
+
+@pytest.mark.parametrize("damage", [lambda path: flip(path, 5), truncate, Path.unlink], ids=["changed", "truncated", "missing"])
+@pytest.mark.parametrize("part_of", [content_pack, document_pack])
+def test_a_copy_of_a_damaged_archive_names_the_damaged_object_of_the_source(
+    stage: PackStage, part_of: Callable[[PackStage, WrittenArchive], Path], damage: Callable[[Path], None]
+) -> None:
+    first = stage.archive(fill(stage.home()))
+    damaged = part_of(stage, first)
+    damage(damaged)
+    for op_id in (stage.key().op_id, stage.key().op_id):  # what an earlier try left changes nothing
+        with pytest.raises(Failed) as failed:
+            copy_packed(stage.place, first.root.key, ArchiveKey(OTHER, op_id), lambda _count: None)
+        assert failed.value.code in (Code.CHECKSUM_MISMATCH, Code.ARCHIVE_NOT_FOUND)
+        assert failed.value.context["object"] == f"{stage.workspace_id}/packs/{damaged.name}"
+
+
+@pytest.mark.parametrize("damage", [lambda path: flip(path, 50), truncate], ids=["changed", "truncated"])
+def test_a_damaged_root_of_an_earlier_copy_is_not_an_error_of_the_source(
+    stage: PackStage, damage: Callable[[Path], None]
+) -> None:
+    """The code lets the controller try again with a new op_id, so the copy gets another root."""
+    first = stage.archive(fill(stage.home()))
+    target = ArchiveKey(OTHER, stage.key().op_id)
+    assert copy_packed(stage.place, first.root.key, target, lambda _count: None) is not None
+    damage(stage.root(target))
+    with pytest.raises(Failed) as failed:
+        copy_packed(stage.place, first.root.key, target, lambda _count: None)
+    assert failed.value.code is Code.READBACK_MISMATCH
+    assert str(target) in failed.value.message
+
+
+def test_a_damaged_pack_of_an_earlier_copy_is_not_an_error_of_the_source(stage: PackStage) -> None:
+    first = stage.archive(fill(stage.home()))
+    target = ArchiveKey(OTHER, stage.key().op_id)
+    assert copy_packed(stage.place, first.root.key, target, lambda _count: None) is not None
+    flip(stage.store / pack_path(OTHER, first.packs[0].name), 5)
+    with pytest.raises(Failed) as failed:
+        copy_packed(stage.place, first.root.key, target, lambda _count: None)
+    assert failed.value.code is Code.READBACK_MISMATCH
+    again = copy_packed(stage.place, first.root.key, ArchiveKey(OTHER, stage.key().op_id), lambda _count: None)
+    assert again is not None
+    assert again.root.manifest_root == first.root.manifest_root
 
 
 # ── memory ────────────────────────────────────────────────────────────────────────────────────────────────────────────

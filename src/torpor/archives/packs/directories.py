@@ -2,7 +2,7 @@
 
 import os
 
-OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
+from torpor.archives.unpack import OPEN_DIRECTORY
 
 
 class Directories:

@@ -10,7 +10,6 @@ from functools import lru_cache
 BLOCK_BYTES = 4 << 20
 """A file up to this size is hashed and stored as a whole; a larger one in blocks of this size."""
 
-DIGEST_BYTES = 32
 FILE, BLOCK, BLOCKS, TREE, REFS, HOME = (
     f"torpor archive 2 {domain}\0".encode() for domain in ("file", "block", "blocks", "tree", "refs", "home")
 )

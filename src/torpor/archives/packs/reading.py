@@ -35,9 +35,9 @@ class PackedArchive:
                 yield from map(to_entry, to_rows(columns))
 
     def content(self, path: str) -> Iterator[bytes]:
-        wanted = file_at(self.entries, path).path.encode("utf-8", "surrogateescape")
+        wanted = yield from file_at(self.entries, path)
         with judged(self._root.key):
-            yield from self._find(wanted)
+            yield from self._found(wanted.path.encode("utf-8", "surrogateescape"))
 
     def export(self) -> Iterator[bytes]:
         yield from compressed(self._tar())
@@ -51,13 +51,16 @@ class PackedArchive:
                     yield padding(int(row.size))
             yield END
 
-    def _find(self, path: bytes) -> Iterator[bytes]:
+    def _found(self, path: bytes) -> Iterator[bytes]:
         documents = Documents(self._place, self._root)
         for section in self._root.sections:
             columns = documents.tree(section)
             if path in columns[0]:
                 refs = documents.refs(section, columns)
-                return next(found for row, found in self._section_files(list(to_rows(columns)), refs) if row.path == path)
+                rows = list(to_rows(columns))
+                yield from next(found for row, found in self._section_files(rows, refs) if row.path == path)
+                return
+            yield b""
         raise ArchiveMismatch(f"the entry {path!r} is missing in the sections")
 
     def _files(self) -> Iterator[tuple[Row, Iterator[bytes]]]:

@@ -22,9 +22,8 @@ from torpor.archives.packs.sections import Frame
 from torpor.archives.progress_meter import HomeCount
 from torpor.archives.store import ArchiveStore, named
 from torpor.archives.tree import is_kept
-from torpor.archives.unpack import write_sparse
+from torpor.archives.unpack import NEW_FILE, write_sparse
 
-NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 MOST_RANGE_BYTES = 8 << 20
 PRIVILEGED = stat.S_ISUID | stat.S_ISGID
 CAPABILITY = "security.capability"

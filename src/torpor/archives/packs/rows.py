@@ -19,14 +19,13 @@ HOME = HOME_PATH.encode()
 OWN = b"home"
 """In place of the number of the home's owner or group."""
 DIRECTORY, FILE, SYMLINK, HARDLINK, FIFO = b"d", b"f", b"l", b"h", b"p"
-LETTER = {
-    EntryKind.DIRECTORY: DIRECTORY,
-    EntryKind.FILE: FILE,
-    EntryKind.SYMLINK: SYMLINK,
-    EntryKind.HARDLINK: HARDLINK,
-    EntryKind.FIFO: FIFO,
+KIND = {
+    DIRECTORY: EntryKind.DIRECTORY,
+    FILE: EntryKind.FILE,
+    SYMLINK: EntryKind.SYMLINK,
+    HARDLINK: EntryKind.HARDLINK,
+    FIFO: EntryKind.FIFO,
 }
-KIND = {letter: kind for kind, letter in LETTER.items()}
 
 
 class Row(NamedTuple):

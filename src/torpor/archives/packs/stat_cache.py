@@ -23,13 +23,14 @@ from typing import BinaryIO
 
 from torpor import atomic_file
 from torpor.archives.packs.side_file import SideFile, side_folders
+from torpor.domain.names import CACHE_FOLDER, OWN_FOLDER
 from torpor.domain.records import ArchiveKey
 
 FORMAT = 2
 FILE_SYSTEMS = frozenset({"ext4", "xfs", "btrfs"})
 """On these every change sets the ctime, and inode numbers are stable."""
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-OWN_FOLDERS = (".torpor/cache", ".torpor")
+OWN_FOLDERS = (f"{OWN_FOLDER}/{CACHE_FOLDER}", OWN_FOLDER)
 """On volumes of engines, files of Torpor are beside the home. With Docker, a job can write only the first of these folders."""
 ESCAPED = re.compile(rb"\\([0-7]{3})")
 """A space, tab, newline or backslash in the list of mounts."""

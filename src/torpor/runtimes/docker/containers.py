@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 
 from torpor.domain.errors import Code, Failed, Unavailable
+from torpor.domain.names import OWN_FOLDER
 from torpor.domain.records import ContainerLocation, ProgramExit
 from torpor.inside import program_end
 from torpor.inside.first_orders import Greeting
@@ -19,7 +20,7 @@ from torpor.runtimes.docker.images import EngineImage, EngineImages
 from torpor.runtimes.docker.kit_volume import KitVolume
 from torpor.runtimes.docker.listing import ListedContainer
 from torpor.runtimes.docker.options import DockerOptions
-from torpor.runtimes.home_record import MARKER_FILE, OWN_FOLDER
+from torpor.runtimes.home_record import MARKER_FILE
 from torpor.runtimes.nameservers import usable_nameservers
 from torpor.runtimes.object_labels import KEY, NONCE, TEMPLATE, ObjectKind, container_name, home_labels, home_name
 from torpor.runtimes.program_exit import program_exit

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 
 from torpor.domain.errors import Code, Failed, Unavailable
+from torpor.domain.names import CACHE_FOLDER, OWN_FOLDER
 from torpor.domain.records import Marker
 from torpor.ports import Home
 from torpor.runtimes import object_labels
@@ -22,16 +23,7 @@ from torpor.runtimes.docker.docker_client import CONFLICT, NOT_FOUND, DockerClie
 from torpor.runtimes.docker.engine_network import EngineNetwork
 from torpor.runtimes.docker.listing import EngineListing, ListedHome, ListedVolume, listing
 from torpor.runtimes.docker.object_names import IDENTITY, SILENT
-from torpor.runtimes.home_record import (
-    ABSENT,
-    BIRTH_FILE,
-    CACHE_FOLDER,
-    MARKER_FILE,
-    OWN_FOLDER,
-    HomeRecord,
-    RecordState,
-    marker_facts,
-)
+from torpor.runtimes.home_record import ABSENT, BIRTH_FILE, MARKER_FILE, HomeRecord, RecordState, marker_facts
 from torpor.runtimes.object_labels import BIRTH, INSTALLATION, NONCE, ObjectKind, home_labels, labels
 from torpor.runtimes.program_orders import HOME
 

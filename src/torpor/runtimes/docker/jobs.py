@@ -5,6 +5,7 @@ import secrets
 from collections.abc import AsyncIterator, Mapping, Sequence
 
 from torpor.domain.errors import Code, Failed, Unavailable
+from torpor.domain.names import OWN_FOLDER
 from torpor.kit import layout
 from torpor.ports import Fence, HomeJob, JobProgress
 from torpor.runtimes.docker.containers import log_config
@@ -13,7 +14,7 @@ from torpor.runtimes.docker.homes import EMPTY_IMAGE, EMPTY_TAG, HOMES, EngineHo
 from torpor.runtimes.docker.kit_volume import KitVolume
 from torpor.runtimes.docker.listing import ListedContainer, ListedHome
 from torpor.runtimes.docker.options import DockerOptions
-from torpor.runtimes.home_record import BIRTH_FILE, OWN_FOLDER
+from torpor.runtimes.home_record import BIRTH_FILE
 from torpor.runtimes.job_answer import JobAnswer
 from torpor.runtimes.job_order import order_of
 from torpor.runtimes.object_labels import ORDER, ObjectKind, home_labels, home_name, job_name

@@ -9,13 +9,14 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from torpor.domain.names import OWN_FOLDER
 from torpor.domain.records import Marker
 from torpor.inside import home_volume
 from torpor.inside.job_agent import JobPreparation
 from torpor.inside.prepare_pod import Preparation
 from torpor.kit import layout
 from torpor.ports import CPU_WEIGHT, Container, Home
-from torpor.runtimes.home_record import BIRTH_FILE, MARKER_FILE, OWN_FOLDER, HomeRecord, marker_facts
+from torpor.runtimes.home_record import BIRTH_FILE, MARKER_FILE, HomeRecord, marker_facts
 from torpor.runtimes.kubernetes.listing import FINALIZER, NUMBER, ListedClaim
 from torpor.runtimes.kubernetes.options import KubernetesOptions, PodOptions
 from torpor.runtimes.kubernetes.pod_state import MAIN, PREPARE
