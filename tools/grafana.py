@@ -84,7 +84,14 @@ ROWS = (
                 ((_rate("gc_removed_total"), "archives"), (_rate("gc_packs_removed_total"), "packs")),
                 "ops",
             ),
-            Panel("Packs checked again", ((_rate("pack_proofs_total", "outcome"), "{{outcome}}"),), "ops"),
+            Panel(
+                "Packs and roots checked again",
+                (
+                    (_rate("pack_proofs_total", "outcome"), "packs {{outcome}}"),
+                    (_rate("root_proofs_total", "outcome"), "roots {{outcome}}"),
+                ),
+                "ops",
+            ),
         ),
     ),
     Row(

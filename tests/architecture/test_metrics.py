@@ -14,7 +14,7 @@ PROMISED = {
     "proxy_requests_total", "proxy_connections", "wake_seconds", "events_published_total", "sse_streams", "gc_removed_total",
     "log_lines_lost_total", "loop_failed_turns_total", "loop_last_turn_age_seconds", "loop_restarts_total",
     "disk_free_bytes", "workspaces_paused", "home_bytes", "proxy_connections_limited_total",
-    "gc_packs_removed_total", "pack_proofs_total",
+    "gc_packs_removed_total", "pack_proofs_total", "root_proofs_total",
 }  # fmt: skip
 
 
