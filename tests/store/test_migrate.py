@@ -40,6 +40,7 @@ DIGESTS = {
     "0023_sees_runtime.sql": "347fdb9623380e8c",
     "0024_packs.sql": "2ab493f7a63fa838",
     "0025_time_machine.sql": "f15ab910413699cd",
+    "0028_left_over_copies.sql": "1180d64b32d3a0cd",
 }
 
 
