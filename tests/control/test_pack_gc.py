@@ -176,6 +176,38 @@ async def test_a_pack_that_the_finished_archive_of_its_operation_does_not_name_i
     await here.require_whole(*kept)
 
 
+AT_REST = {"operation": "'NONE'", "stage": "'REST'"}
+
+
+@pytest.mark.parametrize("is_of_fork", [False, True])
+async def test_packs_of_a_copy_that_never_ended_are_removed_after_a_purge(here: PackStage, is_of_fork: bool) -> None:
+    """Their names are those of the source, or of the source of the source."""
+    source, _, kept = await here.superseded("demo")
+    await here.gc.operation(str(kept[-1].key), outcome="DONE")
+    fork = (await here.gc.wishes.fork(here.gc.user, source, name="fork")).workspace.id
+    if is_of_fork:
+        middle = (await here.gc.wishes.fork(here.gc.user, source, name="middle")).workspace.id
+        await here.gc.change(fork, fork_source=f"""jsonb_set(fork_source, '{{workspace_id}}', '"{middle}"')""")
+    copied = kept[-1].packs[0]
+    await here.writer.damage(fork, copied, b"a copy, or the beginning of one")
+    tried = ArchiveKey(fork, str(uuid.uuid4()))
+    await here.gc.operation(str(tried), "COPYING", None)
+    await here.gc.change(fork, op_id=f"'{tried.op_id}'", **{**ARCHIVING, "operation": "'COPYING'"})
+    report = await here.collect()
+    assert (report["unknown"], report["left_over"]) == ([], []), "it is being copied"
+    await here.gc.owner.execute("UPDATE operations SET ended_at = now(), outcome = 'TURNED' WHERE op_id = $1", tried.op_id)
+    await here.gc.change(fork, **AT_REST, **deleted(hours=1))
+    report = await here.collect()
+    assert (report["unknown"], report["left_over"]) == ([], []), "an undelete copies it again"
+    await here.gc.change(fork, purge="true")
+    assert (await here.collect())["left_over"] == [f"{fork}/packs/{copied}"]
+    await here.grace_passes()
+    assert (await here.collect())["removed"] >= 1
+    gone = {(found.workspace_id, found.name) async for found in here.gc.archives.listing() if isinstance(found, ListedPack)}
+    assert (fork, copied) not in gone
+    await here.require_whole(*kept)
+
+
 # ── the view is wrong ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -40,7 +40,9 @@ DIGESTS = {
     "0023_sees_runtime.sql": "347fdb9623380e8c",
     "0024_packs.sql": "2ab493f7a63fa838",
     "0025_time_machine.sql": "f15ab910413699cd",
+    "0026_progress_files.sql": "d5012f80d620b8fc",
     "0027_roots.sql": "1ede5078992ee4d9",
+    "0028_left_over_copies.sql": "1180d64b32d3a0cd",
 }
 
 

@@ -146,22 +146,23 @@ class GcStore:
                     if listed.get(last) != row["size_bytes"]:
                         missing[last] = row["size_bytes"]
         made_by = {pack: f"{pack.workspace_id}/{pack_op_id(pack.name)}" for pack in unknown}
-        made_last = await self._made_last(set(made_by.values()))
-        left = await self._left_packs({key for key in made_by.values() if key not in made_last})
+        expected_later = await self._made_last(set(made_by.values()))
+        expected_later |= await self._operations("operations_of_copies", set(made_by.values()))
+        left = await self._operations("operations_that_left_packs", set(made_by.values()) - expected_later)
         return PackComparison(
             expected,
             missing,
-            {pack: size for pack, size in unknown.items() if made_by[pack] not in made_last | left and pack in listed},
+            {pack: size for pack, size in unknown.items() if made_by[pack] not in expected_later | left and pack in listed},
             {pack: size for pack, size in unknown.items() if made_by[pack] in left},
             frozenset(pack for pack in unknown if made_by[pack] in left and pack not in listed),
         )
 
-    async def _left_packs(self, keys: set[str]) -> set[str]:
-        """Those of these operations (as keys of archives) whose unknown packs no archive needs."""
+    async def _operations(self, statement: str, keys: set[str]) -> set[str]:
+        """Those of these operations (as keys of archives) that the statement finds."""
         return {
             f"{row['workspace_id']}/{row['op_id']}"
             for some in batches(_ours(keys), ROWS_AT_ONCE)
-            for row in await self._database.fetch(PACK_GC["operations_that_left_packs"], *_columns(some))
+            for row in await self._database.fetch(PACK_GC[statement], *_columns(some))
         }
 
     async def _made_last(self, keys: set[str]) -> set[str]:

@@ -13,6 +13,12 @@ SELECT workspace_id::text AS workspace_id, made_by::text AS op_id
 FROM unnest($1::uuid[], $2::uuid[]) AS asked (workspace_id, made_by) JOIN workspaces ON id = workspace_id
 WHERE is_left_over_pack(workspaces, made_by);
 
+-- name: operations_of_copies
+-- Of these operations (by workspace), those whose packs are copied to this workspace, or may be again.
+SELECT workspace_id::text AS workspace_id, made_by::text AS op_id
+FROM unnest($1::uuid[], $2::uuid[]) AS asked (workspace_id, made_by) JOIN workspaces ON id = workspace_id
+WHERE may_be_copied(workspaces) AND is_of_source(workspaces, made_by);
+
 -- name: take_in_left_over_packs
 -- Add these packs to the table as orphans that were never proven, if no operation needs them any more and none is in progress.
 INSERT INTO packs (workspace_id, name, size_bytes, orphan_since)
