@@ -176,6 +176,30 @@ async def test_an_archive_of_a_paused_controller_with_an_unusable_pack_is_refuse
     assert await packs_of(owner, proven.archive) == {stale, new}
 
 
+async def test_a_pack_that_is_marked_just_before_its_archive_is_stored_does_not_stop_the_workspace(
+    here: ControlPlane, owner: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The database refuses the archive. The controller does not write the same again and again: it archives again."""
+    await here.wishes.create(here.user, name="demo", desired_state=Wish.STANDBY)
+    await stopped(here, "demo", note=b"precious")
+    await archived(here, "demo")
+    await stopped(here, "demo", note=b"precious", more=b"more")
+    real, calls = ArchiveBases.refuse_unusable, 0
+
+    async def mark_after(self: ArchiveBases, proven: ProvenArchive) -> None:
+        nonlocal calls
+        await real(self, proven)
+        calls += 1
+        if calls == 1:
+            assert any(not pack.is_read_back for pack in proven.packs)
+            await owner.execute("UPDATE packs SET damaged_at = now()")
+
+    monkeypatch.setattr(ArchiveBases, "refuse_unusable", mark_after)
+    second = await archived(here, "demo")
+    assert calls == 2
+    assert await packs_of(owner, second)
+
+
 async def test_a_damaged_pack_that_was_read_back_counts_as_proven(here: ControlPlane, owner: Any) -> None:
     await here.wishes.create(here.user, name="demo", desired_state=Wish.STANDBY)
     await stopped(here, "demo", a=b"a")

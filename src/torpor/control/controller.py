@@ -67,6 +67,8 @@ LOST_AFTER_INTERVALS = 3
 # After this many failed full passes in a row, while the provider answers, the membership ends and a new one begins.
 MAX_FAILED_PASSES = 5
 FIRST_REFUSAL_S = 0.02
+REFUSALS_OF_A_RESULT = 5
+"""In a row: then the effect runs again. A row that another process changes is refused once or twice."""
 DISK_S = 5.0
 TELLING_S = 2.0
 # How long a step of a pass may take: the observation, or the statements before and after it.
@@ -226,7 +228,7 @@ class Controller:
         refused = await self._persist(decided)
         for workspace_id, (workspace, decision) in decided.items():
             if workspace_id in refused:
-                self._retry_after_refusal(workspace_id)
+                self._retry_after_refusal(workspace_id, results.get(workspace_id))
                 continue
             self._refusals.pop(workspace_id, None)
             if decision.verdict.is_certain:
@@ -394,9 +396,12 @@ class Controller:
                 del decided[workspace_id]
                 self._schedule.look_again(workspace_id, self._schedule.active_s)
 
-    def _retry_after_refusal(self, workspace_id: str) -> None:
+    def _retry_after_refusal(self, workspace_id: str, result: EffectResult | None) -> None:
         """Another process usually wrote just before, so the next pass comes soon; repeated refusals increase the delay."""
         count = self._refusals[workspace_id] = self._refusals.get(workspace_id, 0) + 1
+        if count % REFUSALS_OF_A_RESULT == 0:
+            # The database may refuse the result: an archive with a pack that was found damaged meanwhile. The effect runs again.
+            self._effects.was_used(workspace_id, result)
         if count % 10 == 0:
             log.warning("refused_again", workspace=workspace_id, times=count)
         self._schedule.look_again(workspace_id, min(self._schedule.active_s, FIRST_REFUSAL_S * 2.0 ** min(count, 16)))
