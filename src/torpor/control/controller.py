@@ -400,7 +400,7 @@ class Controller:
         """Another process usually wrote just before, so the next pass comes soon; repeated refusals increase the delay."""
         count = self._refusals[workspace_id] = self._refusals.get(workspace_id, 0) + 1
         if count % REFUSALS_OF_A_RESULT == 0:
-            # The database may refuse the result: an archive with a pack that was found damaged meanwhile. The effect runs again.
+            # The database may refuse the result: an archive with a pack that was found damaged meanwhile. Repeat the effect.
             self._effects.was_used(workspace_id, result)
         if count % 10 == 0:
             log.warning("refused_again", workspace=workspace_id, times=count)

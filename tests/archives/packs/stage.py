@@ -95,7 +95,7 @@ class PackStage:
             finally:
                 crew.close()
 
-    def restore(self, archive: Root, home: Path | None = None) -> Path:
+    def restore(self, archive: Root, home: Path | None = None, *, hook: Callable[[int], None] = lambda _count: None) -> Path:
         """Restore it as the controller does, which knows the manifest root; by default into a new home."""
         home = home or self.home()
         root = find_root(self.place, archive.key, archive.manifest_root)
@@ -106,7 +106,7 @@ class PackStage:
             with opened(home) as fd:
                 crew = InlineCrew(restore_handlers(lambda: self.place, root.key, fd))
                 try:
-                    restore(self.place, root, home, fd, crew, Meter())
+                    restore(self.place, root, home, fd, crew, Meter(hook))
                 finally:
                     crew.close()
         finally:

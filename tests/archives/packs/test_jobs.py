@@ -137,6 +137,27 @@ def test_not_root_and_a_hard_link_out_of_a_closed_directory(reachable_for_all: A
 
 
 @needs_root
+def test_not_root_and_holes_in_an_unreadable_file(reachable_for_all: ArchiveWorld) -> None:
+    """They are not read: 100 GB of zeros would take minutes."""
+    world = reachable_for_all
+    home, again = world.home(), world.home("again")
+    with (home / "sparse").open("wb") as file:
+        file.truncate(100 << 30)
+        file.seek(7 << 30)
+        file.write(b"island")
+    (home / "sparse").chmod(0)
+    for path in (world.path, home, again, home / "sparse"):
+        os.chown(path, 65534, 65534)
+    first = packed(world, run_as_nobody(pack_job(world), home))
+    run_as_nobody(world.archives.unpack_job(KEY, first.archive.manifest_root), again).result  # noqa: B018
+    restored = (again / "sparse").stat()
+    assert (restored.st_size, stat.S_IMODE(restored.st_mode)) == (100 << 30, 0)
+    with (again / "sparse").open("rb") as file:
+        file.seek(7 << 30)
+        assert file.read(7) == b"island\0"
+
+
+@needs_root
 def test_a_stopped_job_restores_file_modes(reachable_for_all: ArchiveWorld) -> None:
     world = reachable_for_all
     closed = world.home() / "closed"

@@ -15,6 +15,7 @@ from torpor.archives.packs.hashes import BLOCK_BYTES
 from torpor.archives.packs.write import ArchiveRequest, write_empty
 from torpor.archives.reading import open_archive, skipped_below
 from torpor.archives.tree import tree_root
+from torpor.domain.errors import Code, Failed
 from torpor.ports import ArchiveBase
 
 IS_ROOT = os.geteuid() == 0
@@ -110,6 +111,29 @@ def test_holes_are_not_stored_and_come_back(stage: PackStage) -> None:
         assert file.read(12) == bytes(3) + b"island" + bytes(3)
     assert (again / "zeros").read_bytes() == bytes(2 * BLOCK_BYTES)
     assert stage.archive(again, base_of(first)).root.manifest_root == first.root.manifest_root
+
+
+def test_more_holes_than_an_archive_can_have_are_refused(stage: PackStage) -> None:
+    home = stage.home()
+    with (home / "sparse").open("wb") as file:
+        file.truncate(1 << 50)
+    with pytest.raises(Failed) as caught:
+        stage.archive(home)
+    assert caught.value.code is Code.HOME_TOO_LARGE
+    assert "'sparse'" in caught.value.message
+
+
+def test_a_large_file_is_restored_in_parts(stage: PackStage) -> None:
+    """A long part would report no progress."""
+    home = stage.home()
+    size = 35 * BLOCK_BYTES + 17
+    (home / "large").write_bytes(os.urandom(1000) * (size // 1000) + bytes(size % 1000))
+    (home / "large").chmod(0o400)
+    first = stage.archive(home)
+    heard: list[int] = []
+    again = stage.restore(first.root, hook=heard.append)
+    assert [count for count in heard if count] == [16 * BLOCK_BYTES, 16 * BLOCK_BYTES, 3 * BLOCK_BYTES + 17]
+    assert tree_root(again) == tree_root(home)
 
 
 def test_paths_longer_than_path_max(stage: PackStage) -> None:

@@ -191,6 +191,7 @@ class HomePass:
             base,
         )
         if size:
+            self._refuse_too_many_holes(found)
             count = 1 if size <= BLOCK_BYTES else block_count(size)
             item.digests, item.places, item.waits_for = [b""] * count, [ZERO_PLACE] * count, count
             self._want(found, item)
@@ -207,7 +208,7 @@ class HomePass:
         elif item.size <= BLOCK_BYTES:
             self._want_content(Wanted(found.path, who), (item, 0))
         else:
-            for block in self._stored_blocks(found, item):
+            for block in self._stored_blocks(found, item, _holes_in(found)):
                 self._want_content(Wanted(found.path, who, block), (item, block))
 
     def _want_content(self, wanted: Wanted, awaited: Awaited) -> None:
@@ -218,21 +219,8 @@ class HomePass:
         self._batch.items.append(awaited)
         self._batch.size += length
 
-    def _stored_blocks(self, found: Found, item: _Item) -> Iterator[int]:
+    def _stored_blocks(self, found: Found, item: _Item, holes: Sequence[tuple[int, int]]) -> Iterator[int]:
         """The blocks of a large file that are not holes."""
-        holes: list[tuple[int, int]] = []
-        if may_have_holes(found.seen):
-            with FileErrors(READING, os.fsdecode(found.path)):
-                fd = open_to_read(found.name, found.level.fd, found.seen)
-                try:
-                    # A file can have millions of small holes; only those that have a whole block are needed.
-                    holes = [
-                        (start, end)
-                        for start, end in settled_holes(fd, found.seen)
-                        if end - start >= BLOCK_BYTES or end == found.seen.st_size
-                    ]
-                finally:
-                    os.close(fd)
         position = 0
         for block in range(block_count(item.size)):
             start, length = block * BLOCK_BYTES, block_length(item.size, block)
@@ -245,16 +233,19 @@ class HomePass:
 
     def _is_zero(self, found: Found, item: _Item, block: int, length: int) -> None:
         self._hole_bytes += length
-        if self._hole_bytes > MOST_HOLE_BYTES:
-            path = os.fsdecode(found.path)
-            message = f"sparse files, {path!r} among them, have more than {MOST_HOLE_BYTES >> 30} GiB of holes in this home"
-            raise Failed(Code.HOME_TOO_LARGE, f"{message}: remove them or make them smaller", path=path)
         item.digests[block] = zero_block_digest(length)
         item.waits_for -= 1
         self._done(2 * length)
         if block == 0:
             with FileErrors(READING, os.fsdecode(found.path)):
                 item.xattrs = encode_xattrs(_xattrs_of(found))
+
+    def _refuse_too_many_holes(self, found: Found) -> None:
+        """Before anything is allocated for its blocks."""
+        if self._hole_bytes + found.seen.st_size - 512 * found.seen.st_blocks > MOST_HOLE_BYTES:
+            path = os.fsdecode(found.path)
+            message = f"sparse files, {path!r} among them, have more than {MOST_HOLE_BYTES >> 30} GiB of holes in this home"
+            raise Failed(Code.HOME_TOO_LARGE, f"{message}: remove them or make them smaller", path=path)
 
     def _read_here(self, found: Found, item: _Item) -> None:
         """Only this process may add permissions for a moment: two would restore each other's."""
@@ -264,8 +255,9 @@ class HomePass:
             fd = open_to_read(found.name, found.level.fd, found.seen)
             try:
                 who = (*who[:4], os.fstat(fd).st_ctime_ns)  # added permissions change the ctime
-                for block in range(len(item.places)):
-                    wanted = Wanted(found.path, who, WHOLE if item.size <= BLOCK_BYTES else block)
+                is_large = item.size > BLOCK_BYTES
+                for block in self._stored_blocks(found, item, _holes_of(fd, found.seen)) if is_large else (0,):
+                    wanted = Wanted(found.path, who, block if is_large else WHOLE)
                     hashed = self._own.hold(-1, wanted, read_content(fd, wanted), item.xattrs)
                     new = self._hashed([wanted], [(item, block)], [hashed])
                     self._are_stored([wanted], [(item, block)], [hashed], new, self._own.store(-1, new))
@@ -386,6 +378,24 @@ def _place_in_base(item: _Item, block: int, digest: bytes) -> int | None:
         return places[0] if size == item.size and section.columns[9][row] == digest.hex().encode() else None
     is_same = block_length(size, block) == block_length(item.size, block) and section.block_digests(row)[block] == digest
     return places[block] if is_same else None
+
+
+def _holes_in(found: Found) -> Sequence[tuple[int, int]]:
+    if not may_have_holes(found.seen):
+        return ()
+    with FileErrors(READING, os.fsdecode(found.path)):
+        fd = open_to_read(found.name, found.level.fd, found.seen)
+        try:
+            return _holes_of(fd, found.seen)
+        finally:
+            os.close(fd)
+
+
+def _holes_of(fd: int, seen: os.stat_result) -> Sequence[tuple[int, int]]:
+    """A file can have millions of small holes; only those that have a whole block are needed."""
+    if not may_have_holes(seen):
+        return ()
+    return [(start, end) for start, end in settled_holes(fd, seen) if end - start >= BLOCK_BYTES or end == seen.st_size]
 
 
 def _xattrs_of(found: Found) -> Mapping[str, bytes]:

@@ -14,7 +14,7 @@ from torpor.archives.file_errors import RESTORING, FileErrors
 from torpor.archives.packs.crew import Crew, Handlers, finish_calls
 from torpor.archives.packs.directories import Directories
 from torpor.archives.packs.documents import Documents, checked_trees
-from torpor.archives.packs.hashes import BLOCK_BYTES, block_count
+from torpor.archives.packs.hashes import BLOCK_BYTES, block_count, large_file_digest
 from torpor.archives.packs.home_walk import Found, HomeWalk, stat_key
 from torpor.archives.packs.restorer import (
     Block,
@@ -43,6 +43,8 @@ FRAMES_AT_ONCE = 4
 """In one call."""
 FILES_AT_ONCE = 2048
 """In one call, and as many may wait for the next section."""
+BLOCKS_AT_ONCE = 16
+"""Of a large file in one call: a long call would report no progress."""
 EMPTY_FILES_AT_ONCE = 500
 MOST_KEPT_ENTRIES = 20_000
 """Sections of a home up to this size are decoded once and kept."""
@@ -234,16 +236,26 @@ class _HomeFiller:
             )
             for number in range(block_count(int(row.size)))
         ]
-        self._send("large_file", row, blocks)
+        if large_file_digest(int(row.size), (block.digest for block in blocks)).hex().encode() != row.digest:
+            raise ArchiveMismatch(f"the blocks of {row.path!r} differ from the archive", path=repr(row.path))
+        member = self._free_member()
+        for first in range(0, len(blocks), BLOCKS_AT_ONCE):
+            while self._crew.waiting(member) >= CALLS_AT_ONCE:
+                self._crew.pump(wait_for_one=True)
+            part = blocks[first : first + BLOCKS_AT_ONCE]
+            self._crew.call(member, "part_of_large_file", row, first, part, then=self._count)
 
     def _send(self, verb: str, *arguments: object) -> None:
+        self._crew.call(self._free_member(), verb, *arguments, then=self._count)
+
+    def _free_member(self) -> int:
         crew = self._crew
         member = min(range(crew.size), key=crew.waiting)
         while crew.waiting(member) >= CALLS_AT_ONCE:
             crew.pump(wait_for_one=True)
             member = min(range(crew.size), key=crew.waiting)
         crew.pump(wait_for_one=False)
-        crew.call(member, verb, *arguments, then=self._count)
+        return member
 
     def _count(self, created: HomeCount) -> None:
         self._done.count_files(created.files)

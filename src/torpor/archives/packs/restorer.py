@@ -15,7 +15,7 @@ from torpor.archives.file_errors import RESTORING, FileErrors
 from torpor.archives.packs.compression import decompress
 from torpor.archives.packs.crew import Handlers
 from torpor.archives.packs.directories import Directories
-from torpor.archives.packs.hashes import BLOCK, BLOCK_BYTES, FILE, block_length, digest_of, large_file_digest, zero_block_digest
+from torpor.archives.packs.hashes import BLOCK, BLOCK_BYTES, FILE, block_count, block_length, digest_of, zero_block_digest
 from torpor.archives.packs.layout import pack_path
 from torpor.archives.packs.rows import OWN, Row, decode_xattrs
 from torpor.archives.packs.sections import Frame
@@ -24,6 +24,7 @@ from torpor.archives.store import ArchiveStore, named
 from torpor.archives.tree import is_kept
 from torpor.archives.unpack import NEW_FILE, write_sparse
 
+SAME_FILE = os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW
 MOST_RANGE_BYTES = 8 << 20
 PRIVILEGED = stat.S_ISUID | stat.S_ISGID
 CAPABILITY = "security.capability"
@@ -100,22 +101,24 @@ class Restorer:
             self._create(row, memoryview(b""))
         return HomeCount(0, len(rows))
 
-    def large_file(self, row: Row, blocks: Sequence[Block]) -> HomeCount:
-        size = int(row.size)
-        if large_file_digest(size, (block.digest for block in blocks)).hex().encode() != row.digest:
-            raise ArchiveMismatch(f"the blocks of {row.path!r} differ from the archive", path=repr(row.path))
-        with FileErrors(RESTORING, os.fsdecode(row.path)), self._opened(row) as fd:
-            for number, block in enumerate(blocks):
+    def part_of_large_file(self, row: Row, first: int, blocks: Sequence[Block]) -> HomeCount:
+        """Write these blocks, the first of which has this number. One process writes all parts of a file, in order."""
+        size, done = int(row.size), 0
+        is_last = first + len(blocks) == block_count(size)
+        with FileErrors(RESTORING, os.fsdecode(row.path)), self._opened(row, NEW_FILE if first == 0 else SAME_FILE) as fd:
+            for number, block in enumerate(blocks, first):
                 length = block_length(size, number)
+                done += length
                 if block.frame is None:
                     if block.digest != zero_block_digest(length):
                         raise ArchiveMismatch(f"a block of {row.path!r} is not zeros", path=repr(row.path))
                     continue
                 content = self._place.confirmed(partial(self._block, row, block, block.frame, length))
                 write_sparse(fd, content, number * BLOCK_BYTES)
-            os.ftruncate(fd, size)
-            set_attributes(fd, row, self._owner, gives=self._gives)
-        return HomeCount(size, 1)
+            if is_last:
+                os.ftruncate(fd, size)
+                set_attributes(fd, row, self._owner, gives=self._gives)
+        return HomeCount(done, int(is_last))
 
     def _block(self, row: Row, block: Block, frame: Frame, length: int) -> memoryview:
         path = pack_path(self._workspace_id, frame.pack)
@@ -138,16 +141,20 @@ class Restorer:
             set_attributes(fd, row, self._owner, gives=self._gives)
 
     @contextlib.contextmanager
-    def _opened(self, row: Row) -> Iterator[int]:
+    def _opened(self, row: Row, flags: int = NEW_FILE) -> Iterator[int]:
         directory, name = self._directories.parent_of(row.path)
-        fd = os.open(name, NEW_FILE, int(row.mode, 8) & 0o777 | stat.S_IWUSR, dir_fd=directory)
+        fd = os.open(name, flags, int(row.mode, 8) & 0o777 | stat.S_IWUSR, dir_fd=directory)
         try:
             yield fd
         finally:
             os.close(fd)
 
     def handlers(self) -> Handlers:
-        return {"small_files": self.small_files, "empty_files": self.empty_files, "large_file": self.large_file}
+        return {
+            "small_files": self.small_files,
+            "empty_files": self.empty_files,
+            "part_of_large_file": self.part_of_large_file,
+        }
 
 
 def _different(row: Row, path: str) -> ArchiveMismatch:
