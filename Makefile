@@ -52,7 +52,7 @@ picture: ## take the README's screenshot, docs/pictures/workspaces.png
 
 test-long: ## every state that there can be, controllers that are killed, stopped and cut off, and what waits for long
 	@$(SETUP_DEV) && $(CONFINE)
-	@exec $(BIN)/pytest $(call PARALLEL,$(CORES)) -m long $(ARGS)
+	@exec $(BIN)/pytest $(call PARALLEL,$(JOBS)) -m long $(ARGS)
 
 test-engines: ## the runtimes of container engines, on engines that the tests start (root; packages docker.io podman runc netavark aardvark-dns docker-compose mmdebstrap)
 	@$(SETUP_DEV) && $(CONFINE)

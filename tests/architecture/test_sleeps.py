@@ -17,6 +17,9 @@ ALLOWED = {
         support/waiting.py::until
         support/waiting.py::wait_until
     """,
+    "a signal to this process takes a moment": """
+        support/fault_points.py::FaultPoints.step
+    """,
     "something must not happen for so long": """
         accounts/test_sessions.py::test_a_change_without_lost_rights_ends_no_connection
         api/test_events.py::test_lost_access_is_found_without_an_event

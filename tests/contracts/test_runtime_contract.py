@@ -284,6 +284,7 @@ class TestBareProcess(RuntimeContract, ProgramContract):
             yield world
 
 
+@pytest.mark.long
 class TestBareProcessInAPrivateFolder(RuntimeContract, ProgramContract):
     """The same, with a data directory that only Torpor's user can enter."""
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.cluster import Cluster, cluster
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.long]
 
 
 def a_key(path: Path) -> str:

@@ -21,7 +21,7 @@ from torpor.domain.states import Wish
 from torpor.proxy.use_leases import ConnectionLeases
 from torpor.service.activity import RecordUse, discard_use
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.long]
 
 PATIENCE_S = 20.0
 LEASE_S = 1.5

@@ -25,6 +25,8 @@ from tests.support.requirements import must_have
 from torpor.runtimes.ability import FILES, FORWARDING, NETWORK
 from torpor.runtimes.host_programs import find
 
+pytestmark = pytest.mark.long
+
 CLOSED = (MACHINE, *PRIVATE, *METADATA, *PRIVATE_6, f"{LINK_LOCAL_6}%eth0", f"::ffff:{PRIVATE[0]}")
 TO_CLOSED = tuple(("tcp", address, 8080) for address in CLOSED)
 TO_PUBLIC = ("tcp", PUBLIC, 8080)

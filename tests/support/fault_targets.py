@@ -6,6 +6,7 @@ from pathlib import Path
 from tests.support.control_plane import FAST, LIFE_S, QUICK, OnlyMember
 from tests.support.fault_points import only_here
 from tests.support.gc_stage import RETENTION, TERM
+from tests.support.waiting import until
 from torpor.archives import job as archive_job
 from torpor.archives.archives import HomeArchives
 from torpor.archives.packs import stat_cache
@@ -73,9 +74,7 @@ async def _control(database_url: str, store_url: str, data: str, phase: str) -> 
     try:
         with only_here():
             running = asyncio.create_task(controller.run())
-            async with asyncio.timeout(50):
-                while not await connected.fetchrow(reached, phase):
-                    await asyncio.sleep(0.01)
+            await until(lambda: connected.fetchrow(reached, phase), within_s=50)
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)

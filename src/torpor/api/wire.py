@@ -110,7 +110,7 @@ class RestoreOut(Wire):
 class ProgressOut(Wire):
     bytes: int = Field(description="Of the home, archived or restored so far.")
     bytes_total: int | None = Field(description="Null if it is not known.")
-    files: int
+    files: int = Field(description="Files and hard links, archived or restored so far.")
     files_total: int | None = Field(description="Null if it is not known.")
 
 

@@ -16,7 +16,7 @@ from torpor.archives.packs.stat_cache import cache_file
 from torpor.archives.tree import tree_root
 from torpor.domain.records import ProvenArchive
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.long]
 
 MOST_STEPS = 500
 

@@ -14,6 +14,8 @@ from torpor.archives.tree import tree_root
 from torpor.domain.errors import Code
 from torpor.domain.records import ArchiveKey
 
+pytestmark = pytest.mark.long
+
 MOST_STEPS = 500
 WORKSPACE = "0d1f8a3c-0000-4000-8000-000000000001"
 

@@ -24,6 +24,8 @@ from torpor.archives.unpack import find, unpack
 from torpor.domain.errors import Code, Failed, Unavailable
 from torpor.domain.records import ArchiveKey
 
+pytestmark = pytest.mark.long
+
 TARGET = "0d1f8a3c-0000-4000-8000-000000000002"
 
 

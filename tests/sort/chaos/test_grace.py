@@ -6,7 +6,7 @@ from tests.sort.chaos.cluster import SPILLED, Data, Undisturbed, cluster
 from tests.sort.chaos.stands import kill_master, kill_worker
 from torpor.sort.data.worker_directory import MARKER
 
-pytestmark = [pytest.mark.e2e, pytest.mark.same_everywhere]
+pytestmark = [pytest.mark.e2e, pytest.mark.same_everywhere, pytest.mark.long]
 
 
 def test_a_worker_that_stays_away_fails_the_job(data: Data) -> None:

@@ -8,7 +8,7 @@ import pytest
 from tests.sort.chaos.cluster import LAZY, SPILLED, Data, Undisturbed, cluster, until
 from tests.sort.chaos.stands import kill_master
 
-pytestmark = [pytest.mark.e2e, pytest.mark.same_everywhere]
+pytestmark = [pytest.mark.e2e, pytest.mark.same_everywhere, pytest.mark.long]
 
 STORIES = {
     "before anything is sorted": (

@@ -10,7 +10,7 @@ import pytest
 from tests.sort.chaos.cluster import LAZY, SPILLED, Data, Undisturbed, cluster
 from tests.sort.chaos.stands import kill_worker
 
-pytestmark = [pytest.mark.e2e, pytest.mark.same_everywhere]
+pytestmark = [pytest.mark.e2e, pytest.mark.same_everywhere, pytest.mark.long]
 
 
 @dataclass(frozen=True, slots=True)

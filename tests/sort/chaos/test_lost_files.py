@@ -8,7 +8,7 @@ from tests.sort.chaos.cluster import LAZY, SPILLED, Cluster, Data, Undisturbed, 
 from tests.sort.chaos.stands import kill_worker
 from torpor.sort.data.worker_directory import WorkerDirectory
 
-pytestmark = [pytest.mark.e2e, pytest.mark.same_everywhere]
+pytestmark = [pytest.mark.e2e, pytest.mark.same_everywhere, pytest.mark.long]
 
 
 def test_two_workers_are_killed_and_one_loses_its_scratch_twice(data: Data, undisturbed: Undisturbed) -> None:

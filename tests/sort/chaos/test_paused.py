@@ -6,7 +6,7 @@ import pytest
 
 from tests.sort.chaos.cluster import LAZY, SPILLED, Data, Undisturbed, cluster, go_on
 
-pytestmark = [pytest.mark.e2e, pytest.mark.same_everywhere]
+pytestmark = [pytest.mark.e2e, pytest.mark.same_everywhere, pytest.mark.long]
 
 
 @pytest.mark.parametrize("asleep", ["Shuffling:after-save", "Merging:midway"])

@@ -21,7 +21,7 @@ from tests.sort.e2e.commands import (
 from tests.sort.workers import fixed_records
 from torpor.sort.record import GENSORT
 
-pytestmark = [pytest.mark.e2e, pytest.mark.same_everywhere]
+pytestmark = [pytest.mark.e2e, pytest.mark.same_everywhere, pytest.mark.long]
 
 RECORDS = fixed_records(5_000, GENSORT, seed=4)
 

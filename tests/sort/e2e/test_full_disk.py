@@ -10,7 +10,7 @@ from tests.sort.workers import fixed_records
 from tests.support.small_disk import small_disk
 from torpor.sort.record import GENSORT
 
-pytestmark = [pytest.mark.e2e, pytest.mark.same_everywhere]
+pytestmark = [pytest.mark.e2e, pytest.mark.same_everywhere, pytest.mark.long]
 
 RECORDS = fixed_records(60_000, GENSORT, seed=9)
 SORTED = by_key(RECORDS)

@@ -25,7 +25,7 @@ from tests.sort.e2e.commands import (
 from tests.sort.workers import fixed_records
 from torpor.sort.record import GENSORT
 
-pytestmark = [pytest.mark.e2e, pytest.mark.same_everywhere]
+pytestmark = [pytest.mark.e2e, pytest.mark.same_everywhere, pytest.mark.long]
 
 RECORDS = fixed_records(50_000, GENSORT, seed=11)
 SORTED = by_key(RECORDS)
