@@ -24,7 +24,7 @@ from torpor.domain.records import ArchiveKey, ProvenArchive
 from torpor.store.archive_bases import ArchiveBases
 from torpor.store.database import Database, Role
 
-pytestmark = [pytest.mark.anyio, pytest.mark.long]
+pytestmark = pytest.mark.anyio
 
 MOST_STEPS = 500
 AT_REST = {"operation": "'NONE'", "stage": "'REST'", "deadline_at": "NULL"}
@@ -153,6 +153,7 @@ async def _pipeline(database_url: str, folder: Path) -> AsyncIterator[Pipeline]:
     await database.close()
 
 
+@pytest.mark.long
 async def test_a_collection_is_killed_at_every_step(pipeline: Pipeline) -> None:
     for at in range(1, MOST_STEPS):
         if at % 3 == 0:
@@ -172,6 +173,7 @@ async def test_a_collection_is_killed_at_every_step(pipeline: Pipeline) -> None:
     await pipeline.require_nothing_else()
 
 
+@pytest.mark.deep
 async def test_an_archive_is_made_while_a_collection_is_stopped_at_any_step(pipeline: Pipeline) -> None:
     """The home has the content of packs that the collection removes."""
     for at in range(1, MOST_STEPS):
@@ -192,6 +194,7 @@ async def test_an_archive_is_made_while_a_collection_is_stopped_at_any_step(pipe
     await pipeline.require_nothing_else()
 
 
+@pytest.mark.long
 async def test_collections_run_while_an_archive_is_stopped_at_any_step(pipeline: Pipeline) -> None:
     for at in range(1, MOST_STEPS):
         pipeline.change_home()

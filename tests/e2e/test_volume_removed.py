@@ -138,7 +138,7 @@ def test_a_volume_removed_during_an_operation_is_not_replaced_by_an_older_home(h
     assert tree_root(here.home(restored)) == root
 
     here.ok("start", "large", "--wait")
-    here.ok("exec", "large", "--", "sh", "-c", "echo newer > note")
+    here.ok("exec", "large", "--", "sh", "-c", f"echo newer > note; head -c {HOME_BYTES} /dev/urandom > large")
     here.ok("stop", "large", "--wait")
     archiving = here.home(here.show("large")).parent
     stored = bytes_below(here.data / "archives")

@@ -182,7 +182,7 @@ ONCE: dict[str, Fault] = {"503": status(503), "cut": cut, "shortened": shorten, 
 
 @pytest.mark.parametrize(
     "fault",
-    [pytest.param(fault, id=name, marks=() if fault is flip else pytest.mark.long) for name, fault in ONCE.items()],
+    [pytest.param(fault, id=name) for name, fault in ONCE.items()],
 )
 @pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS)
 def test_the_first_answer_about_each_object_is_bad(
@@ -242,7 +242,7 @@ def test_a_store_that_fails_in_the_middle(
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("fault", [status(503), pytest.param(silence, marks=pytest.mark.long)])
+@pytest.mark.parametrize("fault", [status(503), silence])
 async def test_calls_of_the_controller_are_unavailable(
     stage: BucketStage, fault: Fault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -287,7 +287,6 @@ def spoil(stage: BucketStage, path: str) -> None:
     stage.honest.replace(path, content)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("damage", "code"),
     [(lose, Code.ARCHIVE_NOT_FOUND), (halve, Code.CHECKSUM_MISMATCH), (spoil, Code.CHECKSUM_MISMATCH)],
@@ -329,7 +328,6 @@ def test_truncated_packs_of_an_earlier_try_are_replaced(stage: BucketStage) -> N
     assert tree_root(stage.restore(again.root)) == tree_root(home)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("damage", [lose, halve, spoil])
 @pytest.mark.parametrize("number", [0, -1], ids=["contents", "documents"])
 def test_a_damaged_pack_of_the_base_is_read_from_the_home(
