@@ -150,7 +150,7 @@ def test_a_volume_removed_during_an_operation_is_not_replaced_by_an_older_home(h
 
     here.ok("recover", "large", "--archive-key", lost["archive_key"], "--wait")
     here.ok("start", "large", "--wait")
-    here.ok("exec", "large", "--", "sh", "-c", "echo newest > note")
+    here.ok("exec", "large", "--", "sh", "-c", f"echo newest > note; head -c {HOME_BYTES} /dev/urandom > large")
     deleting = here.home(here.show("large")).parent
     stored = bytes_below(here.data / "archives")
     here.ok("delete", "large")
